@@ -36,8 +36,9 @@ from cai_pyserini.indexes.lucene_impacts import LuceneImpacts
 from cai_pyserini.indexes.retrieve import search
 from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.plugin import hook
+from cai_pyserini.runs.compared import interval_text
 from cai_pyserini.runs.measures import mean, measure_run
-from cai_pyserini.runs.significance import Comparison, compare
+from cai_pyserini.runs.significance import compare
 from cai_pyserini.runs.trec import removes_query
 from cai_pyserini.vectors.weighting import write_impacts
 
@@ -111,7 +112,9 @@ def efficiency(settings: EfficiencySettings) -> Report:
     for each in found:
         impacts, size, postings = each.costs.values()
         row = [each.name, f"{impacts:.1f}", f"{size / 1e6:.1f}", f"{postings:,.0f}", f"{mean(each.values):.4f}"]
-        rows.append([*row, *(_difference(differences[each.name]) if each is not found[0] else ("", ""))])
+        difference, interval = differences[each.name].difference, differences[each.name].interval
+        last = ["", ""] if each is found[0] else [f"{difference:+.4f}", interval_text(interval, "+")]
+        rows.append([*row, *last])
     text, proposed = proposal(found, queries, settings)
     tables = [aligned(rows)]
     for hits in settings.hits:
@@ -167,18 +170,11 @@ def proposal(found: Sequence[Measured], queries: Sequence[str], settings: Effici
     data |= {"p50": own, "exact_p50": others}
     (chosen,) = (pruning for pruning in prunings(settings) if pruning.name == best.name)
     lines = ", ".join(f"{key}: {json.dumps(value)}" for key, value in (chosen.documents | chosen.search).items())
-    minus, interval = _difference(difference)
     return (
         f"{half}\nOn the other {len(reports):,}, which had no part in the choice: {MEASURE} {data['score']:.4f}, "
-        f"{minus}{interval and f', 95% interval {interval}'}; p50 {own} ms, {others.median / own.median:.1f} times as "
-        f"fast as {exact.name}\nIn the YAML file of the encoder: {lines}"
+        f"{difference.difference:+.4f}, 95% interval {interval_text(difference.interval, '+')}; p50 {own} ms, "
+        f"{others.median / own.median:.1f} times as fast as {exact.name}\nIn the YAML file of the encoder: {lines}"
     ), data
-
-
-def _difference(comparison: Comparison) -> tuple[str, str]:
-    """A difference and its interval as text; the latter empty with too few queries."""
-    interval = comparison.interval and "[{:+.4f}, {:+.4f}]".format(*comparison.interval)
-    return f"{comparison.difference:+.4f}", interval or ""
 
 
 def prunings(settings: EfficiencySettings) -> list[Pruning]:

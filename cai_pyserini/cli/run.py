@@ -18,7 +18,7 @@ def _run(settings: RunSettings) -> None:
     several = len(grid.cells) > 1
     if several or grid.trainings or settings.dry_run:
         for cell in grid.cells:
-            with cell.named(several):
+            with cell.named():
                 cell.require()
     if settings.dry_run:
         _print_plan(grid)
@@ -26,9 +26,9 @@ def _run(settings: RunSettings) -> None:
     grid.train()
     runs = []
     for cell in grid.cells:
-        with cell.named(several):
+        with cell.named():
             prepared = cell.prepare()  # again, so that no encoder of an earlier run is kept
-            if several:
+            if cell.name:
                 print(f"{cell.name}:", flush=True)
             results, run = prepared.execute(), prepared.run
         runs.append(Run.of(run.root, results, cell.variant.encoder, cell.variant.seed))
@@ -52,7 +52,7 @@ def _print_plan(grid: "Grid") -> None:
 
     changed = {step.output: step.name for step in steps.print_plan(grid.trainings)}
     for cell in grid.cells:
-        if len(grid.cells) > 1:
+        if cell.name:
             print(f"{cell.name}:", flush=True)
         if first := next((changed[each.output] for each in cell.variant.trained if each.output in changed), None):
             print(f"{'all steps':<52} must run: after {first}")

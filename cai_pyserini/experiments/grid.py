@@ -57,7 +57,7 @@ class Variant(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A run of an experiment: `settings` are those of this run alone."""
+    """A run of an experiment: `settings` are those of this run alone. The `name` of the only one is empty."""
 
     name: str
     settings: RunSettings
@@ -77,12 +77,12 @@ class Cell(NamedTuple):
         require(*prepare(self.settings.replace(**encoders), self.config))
 
     @contextmanager
-    def named(self, several: bool) -> Iterator[None]:
-        """Let errors begin with the name of the run, if there are several."""
+    def named(self) -> Iterator[None]:
+        """Let errors begin with the name."""
         try:
             yield
         except CaiError as error:
-            if not several:
+            if not self.name:
                 raise
             raise CaiError(f"{self.name}: {error}") from error
 
@@ -109,15 +109,15 @@ class Grid:
         """The runs, by collection, encoder and seed."""
         settings, cells = self.settings, []
         variants = self._variants()
-        several = len(variants) > 1 or bool(settings.train)
+        in_folders = len(variants) > 1 or bool(settings.train)
         for (collection, config), variant in product(self.configs.items(), variants):
             output = settings.output
-            if several and (output or variant.trained or variant.label != variant.encoder):
+            if in_folders and (output or variant.trained or variant.label != variant.encoder):
                 output = self.root / config.name / variant.label
             elif output and len(self.configs) > 1:
                 output /= config.name
             changes = {"collections": [collection], "output": output, "config": None, "train": {}} | variant.changes
-            name = ", ".join([config.name] * (len(self.configs) > 1) + [variant.label] * several)
+            name = ", ".join([config.name] * (len(self.configs) > 1) + [variant.label] * (len(variants) > 1))
             cells.append(Cell(name, settings.replace(**changes), config, variant))
         return cells
 
@@ -154,16 +154,13 @@ class Grid:
 
     def _seeded(self, given: str) -> Iterator[Variant]:
         """An encoder with each seed, or once if nothing is trained."""
-        settings = self.settings
+        settings, dense = self.settings, self.settings.dense
         encoder = given if given in settings.train else load_encoder(given).name
         for seed in settings.seed:
-            trained = {name: self._training(name, seed) for name in (given, settings.dense) if name in settings.train}
+            trained = {name: self._training(name, seed) for name in (given, dense) if name in settings.train}
+            made = {name: str(each.output) for name, each in trained.items()}
             seeded = any(each.seeded for each in trained.values())
-            changes: dict[str, Any] = {"seed": [seed], "encoder": [given]}
-            if given in trained:
-                changes["encoder"] = [str(trained[given].output)]
-            if settings.dense in trained:
-                changes["dense"] = str(trained[settings.dense].output)
+            changes = {"seed": [seed], "encoder": [made.get(given, given)], "dense": dense and made.get(dense, dense)}
             label = f"{encoder}-seed-{seed}" if seeded or (settings.adapt and len(settings.seed) > 1) else encoder
             is_drawn = seeded or settings.adapt
             yield Variant(encoder, seed if is_drawn else None, label, [*trained.values()], changes)
@@ -174,7 +171,7 @@ class Grid:
         """The steps of an encoder. Raises CaiError for settings that a training does not have, and missing files."""
         models, given = self.root / "models", self.settings.train[name]
         calls: list[Call] = []
-        made: dict[str, Path] = {}  # by the setting of later steps that it is
+        made: dict[str, str] = {}  # by the setting of later steps that it is
         base, seeded = "", False
         for number, step in enumerate(given):
             place = self._place(name, number)
@@ -188,17 +185,16 @@ class Grid:
             seeded |= "seed" in fields
             label = f"{name}-seed-{seed}" if seeded else name
             output = models / label if is_last else models / f"{label}.steps" / f"{number + 1}-{command}"
-            inputs = {key: path for key, path in made.items() if key in fields and key not in own}
-            values: dict[str, Any] = {key: str(path) if key == "base" else path for key, path in inputs.items()}
-            shared = {"device": self.settings.device, "seed": seed}
-            values |= {key: value for key, value in shared.items() if key in fields}
+            inputs = tuple(Path(path) for key, path in made.items() if key in fields and key not in own)
+            shared = {"device": self.settings.device, "seed": seed} | made
+            values = {key: value for key, value in shared.items() if key in fields}
             keys = ("train", name, number, command)
             settings = build(training.settings, values | own | {"output": output}, self.settings.config or place, *keys)
-            _require_files(settings, [*made.values(), output], place)
+            _require_files(settings, [*map(Path, made.values()), output], place)
             base = base or getattr(settings, "base", "")
             make = partial(training.make, settings)
-            calls.append(Call(f"train {label}: {command}", output, make, tuple(inputs.values())))
-            made["data" if command in FILES else "base"] = output
+            calls.append(Call(f"train {label}: {command}", output, make, inputs))
+            made["data" if command in FILES else "base"] = str(output)
         if not given or command in FILES:
             raise CaiError(f"{self._place(name)}: the last step has to train {name}")
         return Trained(calls, base, seeded)

@@ -1,9 +1,7 @@
 """What the settings of a run ask for: its run folder, its systems, and how encoders are adapted."""
 
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,12 +16,11 @@ from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import PASSAGE_WORDS, RunSettings
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.models.encoder import EncoderModel
-from cai_pyserini.models.folder import share_lost, warn_if_cut, with_folder_settings
+from cai_pyserini.models.folder import share_lost, warn_if_cut, warn_once, with_folder_settings
 from cai_pyserini.trainer.settings import AdaptSettings
 
 BEGINNING = 2000  # documents from whose lengths it is decided whether to search passages
 MOST_LOST = 0.5  # share of the text that encoders may not read
-logger = logging.getLogger(__name__)
 
 
 class Prepared(NamedTuple):
@@ -91,20 +88,14 @@ def _in_passages(
         texts = open_collection(config).beginning(BEGINNING)
         lost = share_lost(encoders[0], texts)
         if lost > MOST_LOST and config.passages is None and not settings.adapt:
-            _note_passages(config.name, f"{lost:.0%}")
+            warn_once(
+                f"{config.name}: encoders would not read {lost:.0%} of the text, so passages of {PASSAGE_WORDS} words "
+                "are searched; with passages 0, whole documents"
+            )
             return config.replace(passages=PASSAGE_WORDS)
         if dense in encoders:
             warn_if_cut(dense, texts, config.name)
     return config
-
-
-@cache  # once per process: runs are prepared several times
-def _note_passages(collection: str, lost: str) -> None:
-    logger.warning(
-        "%s: encoders would not read %s of the text, so passages of %d words are searched; "
-        "with passages 0, whole documents",
-        *(collection, lost, PASSAGE_WORDS),
-    )
 
 
 def _adaptation(settings: RunSettings, run: RunFolder) -> AdaptSettings:

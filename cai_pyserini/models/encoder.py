@@ -23,7 +23,7 @@ from cai_pyserini.models.checkpoint import (
 )
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
 from cai_pyserini.models.folder import Side, read_folder, token_weights
-from cai_pyserini.models.idf import load_weights
+from cai_pyserini.models.idf import Idf
 from cai_pyserini.models.tokenizer import Tokenizer, require_tokenizer
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ class EncoderModel:
             return model
         from cai_pyserini.models.dense import Dense
 
-        idf = load_weights(self._idf, config.idf_power, self.tokenizer.vocabulary) if self._idf else None
+        idf = Idf.load(self._idf, self.tokenizer.vocabulary).weights(config.idf_power) if self._idf else None
         return Dense(
             side,
             self.device,

@@ -121,11 +121,11 @@ def warn_if_cut(config: EncoderConfig, texts: Sequence[str], collection: str) ->
     """Warn if an encoder does not read some of a collection, whose first texts are given."""
     if (lost := share_lost(config, texts)) >= MIN_LOST:
         reads = f"{collection}: {config.name} reads {config.max_document_length} word pieces of a document"
-        _warn(f"{reads}, and about {lost:.0%} of the text is lost: {long_documents_remedy(config)}")
+        warn_once(f"{reads}, and about {lost:.0%} of the text is lost: {long_documents_remedy(config)}")
 
 
 @cache  # once per process: runs are prepared several times
-def _warn(message: str) -> None:
+def warn_once(message: str) -> None:
     logger.warning(message)
 
 

@@ -109,13 +109,8 @@ def idf_digest(folder: Path | None) -> str | None:
     return artifact.require(folder, "idf").digest if folder else None
 
 
-def load_weights(folder: Path, power: float, vocabulary: str) -> np.ndarray:
-    """idf ** power, float64 (vocabulary,), from a folder of the idf stage. Raises CaiError for another `vocabulary`."""
-    return Idf.load(folder, vocabulary).weights(power)
-
-
 def idf_weights(config: EncoderConfig, vocabulary: str) -> np.ndarray | None:
     """An encoder's IDF weights for documents (vocabulary,); None for plain SPLADE (no idf, or idf_power 0)."""
     if config.idf_folder is None or config.idf_power == 0:
         return None
-    return load_weights(config.idf_folder, config.idf_power, vocabulary)
+    return Idf.load(config.idf_folder, vocabulary).weights(config.idf_power)

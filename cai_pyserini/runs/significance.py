@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtr
@@ -163,12 +164,12 @@ def p_text(p: float | None) -> str:
 
 
 def holm_corrected[K](compared: Mapping[K, Comparison]) -> dict[K, Comparison]:
-    """Comparisons whose p-values, of those that have any, are corrected for all of them."""
+    """The same comparisons with Holm-corrected p-values; those without a p do not count."""
     corrected = dict(compared)
     for name in ("p", "p_randomization"):
         tested = {key: p for key, found in compared.items() if (p := getattr(found, name)) is not None}
-        for key, p in zip(tested, holm([*tested.values()]), strict=True):
-            corrected[key] = replace(corrected[key], **{name: p})
+        changes: list[dict[str, Any]] = [{name: p} for p in holm([*tested.values()])]
+        corrected |= {key: replace(corrected[key], **change) for key, change in zip(tested, changes, strict=True)}
     return corrected
 
 

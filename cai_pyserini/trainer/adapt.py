@@ -30,7 +30,7 @@ from cai_pyserini.trainer.adaptation_data import NEGATIVES, AdaptationData, writ
 from cai_pyserini.trainer.choice import Candidate, Decision, decide, fusion_weights
 from cai_pyserini.trainer.evaluation import identities
 from cai_pyserini.trainer.mixture import LANGUAGES
-from cai_pyserini.trainer.pairs import IDENTIFIED, base_encoder, train
+from cai_pyserini.trainer.pairs import base_encoder, train
 from cai_pyserini.trainer.settings import AdaptSettings, SpladeSettings, inherited, load_step, recorded, write_encoder
 from cai_pyserini.trainer.simulated import SimulatedRetrieval
 
@@ -117,7 +117,7 @@ class Adaptation:
         settings, data = self.settings, self.data
         checkpoint = {"checkpoint": checkpoint_digest(model_folder(self.base)), "encoder": inherited(self.base)}
         own = settings.model_dump(include={"queries", "seed", "weight", "alpha", "weights", "depth"})
-        trained = [recorded(step, "data", "base", *IDENTIFIED) | identities(step) for step in self.trainings]
+        trained = [recorded(step, "data", "base") | identities(step) for step in self.trainings]
         return artifact.recipe(STAGE, data.simulation_identity | checkpoint, **own, trainings=trained)
 
     def _encode(self, number: int) -> Path:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import batched
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,12 +36,12 @@ from cai_pyserini.models.checkpoint import checkpoint_digest, require_positions,
 from cai_pyserini.models.dense import load_transformer, pooled
 from cai_pyserini.models.folder import model_folder, require_standard
 from cai_pyserini.models.head import splade_weights
-from cai_pyserini.models.idf import load_weights
+from cai_pyserini.models.idf import Idf
 from cai_pyserini.models.splade import bypass_decoder
 from cai_pyserini.models.tokenizer import Tokenizer, load_tokenizer
 from cai_pyserini.trainer import evaluation, training
 from cai_pyserini.trainer.examples import Collator, examples, in_epoch
-from cai_pyserini.trainer.settings import DenseSettings, SpladeSettings, inherited, recorded
+from cai_pyserini.trainer.settings import DenseSettings, Loss, SpladeSettings, inherited, recorded
 
 CHUNK_TOKENS = {"cpu": 4_608, "cuda": 65_536}  # per forward pass
 EAGER_TOKENS = 128  # document length up to which plain attention trains faster than fused attention on a CPU
@@ -49,9 +49,6 @@ TERM_MULTIPLE = 1024  # the number of computed terms is a multiple of it
 ENCODED = 256  # documents that are encoded together in an evaluation
 DEFAULT_LAMBDAS = {"margin-mse": (0.08, 0.1), "in-batch": (0.0006, 0.0008)}  # the paper's, for queries and documents
 
-IDENTIFIED = ("idf", "eval_data", "eval_collection")  # settings that recipes have as evaluation.identities
-
-type Loss = Literal["margin-mse", "in-batch"]
 type Batch = dict[str, Any]  # from Collator
 type EncodeChunk = Callable[[dict[str, torch.Tensor]], torch.Tensor]  # a chunk of tokenized texts -> their vectors
 
@@ -90,7 +87,7 @@ def train(settings: SpladeSettings | DenseSettings) -> Path:
             raise CaiError("loss in-batch: a batch has only one document; use more examples, or negatives")
         tokenizer, idf = load_tokenizer(checkpoint), None
         if settings.idf:
-            idf = load_weights(settings.idf, encoder.idf_power, Tokenizer(checkpoint).vocabulary)
+            idf = Idf.load(settings.idf, Tokenizer(checkpoint).vocabulary).weights(encoder.idf_power)
         chunk = max(1, CHUNK_TOKENS[arguments.device.type] // encoder.max_document_length)
         collator = Collator(tokenizer, encoder.max_query_length, encoder.max_document_length, chunk)
         kind: Any = DenseTrainer if name == "dense" else SpladeTrainer
@@ -105,7 +102,7 @@ def train(settings: SpladeSettings | DenseSettings) -> Path:
         "encoder": inherited(encoder),
         **evaluation.identities(settings),
     }
-    recipe = artifact.recipe(f"trainer {name}", inputs, **recorded(settings, "data", "base", *IDENTIFIED))
+    recipe = artifact.recipe(f"trainer {name}", inputs, **recorded(settings, "data", "base"))
     return training.make(settings, recipe, write)
 
 

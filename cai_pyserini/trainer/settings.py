@@ -15,6 +15,7 @@ from cai_pyserini.runs.fusions import DEPTH
 
 NDCG = "nDCG@10"
 RUN = "cai-pyserini train"
+Loss = Literal["margin-mse", "in-batch"]
 Scheduler = Literal[
     "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt"
 ]
@@ -31,6 +32,7 @@ WARMUP = f"{FRACTION} the learning rate rises linearly from 0"
 PAPER_WARMUP = f"{WARMUP}; the paper: 1,000 steps"
 LEARNING_RATE = "learning rate of AdamW after the warm-up; see --scheduler"
 UNRECORDED = {"output", "device", "log_steps", "save_seconds", "config", "report_to", "keep"}  # shape no result
+IDENTIFIED = {"idf", "eval_data", "eval_collection"}  # recorded as trainer.evaluation.identities
 EVALUATION = {"eval_steps", "eval_split", "eval_documents"}  # shape a result only with keep_best
 IF_SET = {"scheduler", "keep_best", "patience"}  # recorded only if set
 
@@ -110,7 +112,7 @@ class PretrainSettings(TrainingSettings):
 
 class PairSettings(TrainingSettings):
     data: AnyPath = flag(help='JSONL of {"query", "positive", "negatives", "margins", "ids"}, gzipped or not')
-    loss: Literal["margin-mse", "in-batch"] = flag(
+    loss: Loss = flag(
         "margin-mse", "Margin-MSE with a teacher's margins, or cross-entropy with in-batch negatives (MNRL)"
     )
     negatives: int = flag(1, "negatives per example; if a line has more, every epoch takes the next ones", ge=0)
@@ -292,7 +294,7 @@ def recorded(settings: Settings, *exclude: str) -> dict[str, Any]:
     unused = {name for name in IF_SET if getattr(settings, name, None) is None}
     if "keep_best" in unused:
         unused |= EVALUATION
-    return settings.model_dump(exclude=UNRECORDED | unused | set(exclude))
+    return settings.model_dump(exclude=UNRECORDED | IDENTIFIED | unused | set(exclude))
 
 
 def inherited(encoder: EncoderConfig) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class Trainer(transformers.Trainer):
         state.compute_steps(self.args, self.args.max_steps)  # of these settings, not of the checkpoint's
         if state.best_global_step:
             state.best_model_checkpoint = str(Path(self.args.output_dir, f"checkpoint-{state.best_global_step}"))
-        if self.state.global_step < self.args.max_steps:  # transformers adds a step if it resumes after the last one
+        if state.global_step < self.args.max_steps:  # transformers adds a step if it resumes after the last one
             super()._run_epoch(**settings)
 
     def evaluate(self, *arguments: Any, **settings: Any) -> dict[str, float]:
