@@ -25,9 +25,8 @@ def compare(settings: CompareSettings) -> Report:
     if len(others) == 1:
         topics, changes = collection.topics(split), compared.changes(others[0])
         a, b = (compared.per_query[name][settings.measure] for name in (first, *others))
-        ordered = [*changes]
-        gains = [query for query in ordered if changes[query] > TIE]
-        losses = [query for query in reversed(ordered) if changes[query] < -TIE]
+        gains = [query for query, change in changes.items() if change > TIE]
+        losses = [query for query, change in reversed(changes.items()) if change < -TIE]
         rows = [["queries that changed most", "first", "second", "difference"]]
         rows += [
             [

@@ -84,11 +84,11 @@ def build[S: Settings](kind: type[S], values: Mapping[str, Any], where: str | Pa
 
 
 def _error(kind: type[Settings], details: Sequence[ErrorDetails], where: str | Path, *keys: str | int) -> CaiError:
-    def prefix(detail: ErrorDetails) -> str:
-        return place_in(where, *keys, *detail["loc"]) if isinstance(where, Path) else where
+    def line(detail: ErrorDetails) -> str:
+        start = place_in(where, *keys, *detail["loc"]) if isinstance(where, Path) else where
+        return f"{start and f'{start}: '}{_message(kind, detail)}"
 
-    messages = [(prefix(detail), _message(kind, detail)) for detail in details]
-    return CaiError("\n".join(f"{start}: {message}" if start else message for start, message in messages))
+    return CaiError("\n".join(map(line, details)))
 
 
 def _reason(error: ErrorDetails) -> str:

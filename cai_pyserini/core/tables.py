@@ -118,7 +118,7 @@ def latex(text: str) -> str:
     return escaped.replace(r"d\_z", "$d_z$")
 
 
-def _csv(table: list[list[Cell]], delimiter: str = ",") -> str:
+def _csv(table: list[list[Cell]], delimiter: str) -> str:
     file = io.StringIO()
     csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows([cell.text for cell in row] for row in table)
     return file.getvalue().rstrip("\n")

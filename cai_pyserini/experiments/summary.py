@@ -161,10 +161,11 @@ class Summary:
             ("†", BASELINE, "baseline"),
             ("‡", f"the same system with {self.encoders[0]}", "first"),
         ):
-            found = [[getattr(score, name) for score in scores.values()] for scores in self.columns.values()]
-            for count in dict.fromkeys(sum(bool(each and each.p is not None) for each in one) for one in found):
+            found = ([getattr(score, name) for score in scores.values()] for scores in self.columns.values())
+            tested = [sum(each is not None and each.p is not None for each in column) for column in found]
+            for count in dict.fromkeys(filter(None, tested)):
                 how = f"{test} on {self.measure}, p < {ALPHA}{corrected(count, 'rows')}"
-                lines += [f"{mark}: differs from {what} ({how})"] * bool(count)
+                lines.append(f"{mark}: differs from {what} ({how})")
         if any(NO_P in score.mark for scores in self.columns.values() for score in scores.values()):
             lines.append(f"{NO_P_MEANS}, nor for two seeds" if len(seeds) == 2 else NO_P_MEANS)
         if len(seeds) == 1:

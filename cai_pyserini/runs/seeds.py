@@ -57,13 +57,9 @@ def _variance_of_mean(differences: np.ndarray) -> tuple[float, float]:
     """The variance of the mean of differences (seeds, queries), and its degrees of freedom."""
     (seeds, queries), mean = differences.shape, differences.mean()
     by_seed, by_query = differences.mean(1, keepdims=True), differences.mean(0)
-    squares = {
-        "seeds": (seeds - 1, queries * np.square(by_seed - mean).sum()),
-        "queries": (queries - 1, seeds * np.square(by_query - mean).sum()),
-        "residuals": ((seeds - 1) * (queries - 1), np.square(differences - by_seed - by_query + mean).sum()),
-    }
-    means = {name: square / freedom if freedom else 0.0 for name, (freedom, square) in squares.items()}
-    of_seeds, of_queries, of_residuals = means.values()
+    residuals = differences - by_seed - by_query + mean
+    effects = (queries * np.square(by_seed - mean), seeds * np.square(by_query - mean), np.square(residuals))
+    freedoms = np.array([seeds - 1, queries - 1, (seeds - 1) * (queries - 1)]).clip(min=1)  # of one seed, 0 / 1 is 0
+    of_seeds, of_queries, of_residuals = means = np.array([each.sum() for each in effects]) / freedoms
     numerator = max(of_seeds + of_queries - of_residuals, of_seeds, of_queries)
-    terms = (means[name] ** 2 / freedom for name, (freedom, _) in squares.items() if freedom)
-    return numerator / differences.size, numerator**2 / sum(terms)
+    return numerator / differences.size, numerator**2 / (means**2 / freedoms).sum()

@@ -83,8 +83,8 @@ class Significance:
         if count < MIN_QUERIES:
             return Comparison(difference)
         interval = self._interval({b: 1, a: -1})
-        if np.ptp(differences) <= 1e-12:
-            none = abs(difference) <= 1e-12
+        if np.ptp(differences) <= TIE:
+            none = abs(difference) <= TIE
             return Comparison(difference, interval, 0.0, 1.0, 1.0) if none else Comparison(difference, interval)
         effect = difference / float(differences.std(ddof=1))
         p = 2 * float(stdtr(count - 1, -abs(effect) * np.sqrt(count)))
