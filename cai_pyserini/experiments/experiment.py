@@ -46,11 +46,6 @@ class Experiment(Settings):
     def weights_of(self, system: System) -> tuple[float, ...] | None:
         return tuple(self.weights) if self.weights and len(self.weights) == len(system.parts) else None
 
-    @property
-    def three_way_weights(self) -> list[float]:
-        """The user's weights for BM25 + SPLADE + dense; empty if there are none."""
-        return self.weights if len(self.weights) == 3 else []
-
     def balances(self, system: System) -> bool:
         """Whether the weights of a system's parts are chosen from the documents."""
         return system.balanced and self.weights_of(system) is None

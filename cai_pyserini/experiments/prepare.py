@@ -101,7 +101,8 @@ def _in_passages(
 def _adaptation(settings: RunSettings, run: RunFolder) -> AdaptSettings:
     fusion: dict[str, Any] = {}
     if settings.dense:
-        fusion = {"weights": run.experiment.three_way_weights, "depth": settings.depth}
+        three_way = settings.weights if len(settings.weights) == 3 else []  # of BM25 + SPLADE + dense
+        fusion = {"weights": three_way, "depth": settings.depth}
     return AdaptSettings(
         collection=settings.collections[0],
         base=settings.encoder[0],

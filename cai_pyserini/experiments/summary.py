@@ -83,13 +83,13 @@ class Summary:
         self.runs, self.encoders = runs, [*dict.fromkeys(run.encoder for run in runs)]
         systems = {run.encoder: run.results.systems for run in runs}
         names = dict.fromkeys(chain(*systems.values()))
-        self.rows = [
+        rows = (
             Row(system, encoder if system.adapted or "splade" in system.evidence else "")
             for system in map(parse_system, names)
             for encoder in self.encoders
             if system.name in systems[encoder]
-        ]
-        self.rows = [*dict.fromkeys(self.rows)]
+        )
+        self.rows = [*dict.fromkeys(rows)]
         self.measure = runs[0].results.measure
 
     @cached_property
@@ -134,9 +134,9 @@ class Summary:
         return [[*cells] for cells in zip(*columns, strict=True)]
 
     def _time(self, row: Row) -> str:
-        times = [run.results.systems[row.system.name].get("ms_per_query") for run in row.of(self.runs)]
-        known = [time for time in times if time is not None]
-        return f"{fmean(known):.2f}" if known else NO_P
+        means = (run.results.systems[row.system.name] for run in row.of(self.runs))
+        times = [each["ms_per_query"] for each in means if "ms_per_query" in each]
+        return f"{fmean(times):.2f}" if times else NO_P
 
     def _bytes(self, row: Row) -> float:
         """The size of all indexes that a system searches, including its parts', on all collections."""

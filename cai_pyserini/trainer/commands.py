@@ -23,10 +23,9 @@ class Training(NamedTuple):
 
 EXPANDED = "{added:,} new tokens in {steps:,} steps, see report.json and entropy.png; {vocabulary:,} in all"
 TRAINED = "{steps:,} steps on {examples:,} examples, training loss {loss:.4f}"
-PRETRAINED = "{steps:,} steps"
 TRAININGS = {
     "vocabulary": Training(schemas.VocabularySettings, "trainer.vocabulary", "expand_checkpoint", EXPANDED),
-    "pretrain": Training(schemas.PretrainSettings, "trainer.pretrain", "pretrain", PRETRAINED),
+    "pretrain": Training(schemas.PretrainSettings, "trainer.pretrain", "pretrain", "{steps:,} steps"),
     "splade": Training(schemas.SpladeSettings, "trainer.pairs", "train", TRAINED),
     "dense": Training(schemas.DenseSettings, "trainer.pairs", "train", TRAINED),
     "generate": Training(
