@@ -236,11 +236,9 @@ class Summary:
 
 def _cells(scores: Mapping[Row, Score]) -> list[Cell]:
     """A column: each mean over seeds, and the standard deviation where seeds change it."""
-    means = [round(fmean(score.by_seed), 4) for score in scores.values()]
+    cells = tables.marked([fmean(score.by_seed) for score in scores.values()], [each.mark for each in scores.values()])
     spreads = [f" ± {stdev(score.by_seed):.4f}" if len({*score.by_seed}) > 1 else "" for score in scores.values()]
-    marks = [score.mark for score in scores.values()]
-    cells = zip(means, spreads, marks, strict=True)
-    return [Cell(f"{mean:.4f}{spread}", mean == max(means), mark) for mean, spread, mark in cells]
+    return [cell._replace(text=f"{cell.text}{spread}") for cell, spread in zip(cells, spreads, strict=True)]
 
 
 def _statistics(score: Score) -> dict[str, Any]:
