@@ -145,6 +145,8 @@ class Grid:
             )
         names = settings.encoder if "encoder" in settings.model_fields_set or not settings.train else settings.train
         variants = [variant for name in names for variant in self._seeded(name)]
+        if len(settings.seed) > 1 and not any(variant.seed is not None for variant in variants):
+            logger.warning("nothing is trained that depends on the seed: each encoder is run once")
         labels = [variant.label for variant in variants]
         if twice := next((label for label in labels if labels.count(label) > 1), None):
             raise CaiError(

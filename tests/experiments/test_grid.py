@@ -42,14 +42,17 @@ TRAINED = {"mine": [{"splade": {"base": "splade-tiny", "data": f"{DATA}/tiny/cor
         ({"train": {"mine": [{"vocabulary": {"base": "b", "corpus": ["hpo"]}}]}, "seed": [1, 2]}, ["runs/tiny/mine"]),
     ],
 )
-def test_runs_and_their_folders(changes: dict[str, Any], folders: list[str]) -> None:
-    """Faults: an encoder that nothing trains is run for each seed; two runs share a folder; a run moves."""
+def test_runs_and_their_folders(changes: dict[str, Any], folders: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    """Faults: an encoder that nothing trains is run for each seed, or several seeds are ignored in silence; two runs
+    share a folder; a run moves."""
     collections = [f"{DATA}/{name}.yaml" for name in changes.pop("collections", ["tiny"])]
     if "output" in changes:
         changes["output"] = Path(changes["output"])
     cells = Grid(RunSettings(collections=collections, **changes)).cells
     default = "runs/{}/{}"
     assert [str(c.settings.output or default.format(c.config.name, c.variant.encoder)) for c in cells] == folders
+    is_unseeded = all(cell.variant.seed is None for cell in cells)
+    assert ("nothing is trained that depends on the seed" in caplog.text) == (is_unseeded and "seed" in changes)
 
 
 STEPS = "systems: [bm25]\ntrain:\n  mine:\n    - "
