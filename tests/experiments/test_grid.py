@@ -19,7 +19,8 @@ from cai_pyserini.experiments.settings import RunSettings
 from tests.conftest import DATA, json_lines
 
 DOCUMENTED = Path("docs/how-to/experiments.md").read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
-TRAINED = {"mine": [{"splade": {"base": "splade-tiny", "data": f"{DATA}/tiny/corpus.jsonl"}}]}
+CORPUS = f"{DATA}/tiny/corpus.jsonl"
+TRAINED = {"mine": [{"splade": {"base": "splade-tiny", "data": CORPUS}}]}
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,11 @@ TRAINED = {"mine": [{"splade": {"base": "splade-tiny", "data": f"{DATA}/tiny/cor
         (
             {"train": TRAINED, "encoder": ["splade-tiny", "mine"], "seed": [1, 2], "output": "out"},
             ["out/tiny/splade-tiny", "out/tiny/mine-seed-1", "out/tiny/mine-seed-2"],
+        ),
+        # The encoder is not a trained dense one, but the default.
+        (
+            {"train": {"tuned": [{"dense": {"base": "minilm", "data": CORPUS}}]}, "dense": "tuned"},
+            ["runs/tiny/splade-tiny-seed-42"],
         ),
         # No seed shapes it.
         ({"train": {"mine": [{"vocabulary": {"base": "b", "corpus": ["hpo"]}}]}, "seed": [1, 2]}, ["runs/tiny/mine"]),
@@ -62,6 +68,7 @@ STEPS = "systems: [bm25]\ntrain:\n  mine:\n    - "
     "text, message",
     [
         ("sytems: [bm25]", r"e\.yaml:2: unknown key sytems; did you mean systems\?"),
+        ("config: other.yaml", r"e\.yaml:2: config cannot be set in a file"),
         ("systems: [bm26]", "^tiny: no system 'bm26'"),
         ("systems: [bm25]\ndepth: ten", r"e\.yaml:3: depth: 'ten' should be a valid integer"),
         ("seed: [1, 1]", "seed 1 occurs twice"),
