@@ -174,9 +174,8 @@ class Summary:
         if len(seeds) == 1:
             lines.append("one seed: p is about other queries, not about other seeds")
         lines += dict.fromkeys(line for run in self.runs for line in report.notes(run.results))
-        lines.append(
-            "over the collections, ms/query is the mean, and index MB the sum, of all indexes that a system searches"
-        )
+        over = "over the collections, ms/query is the mean, and index MB the sum, " * (len(self.by_collection) > 1)
+        lines.append(f"{over or 'index MB: '}of all indexes that a system searches")
         unscored = {name: runs[0].results for name, runs in self.by_collection.items() if not runs[0].results.scored}
         return lines + [f"{name} is not scored: {report.unscored(results)}" for name, results in unscored.items()]
 

@@ -109,6 +109,7 @@ def test_encoders_and_seeds() -> None:
     crossed = f"{test}, p < 0.05, Holm-corrected over"
     assert {
         "±: standard deviation over 3 seeds, of what is trained",
+        "index MB: of all indexes that a system searches",
         f"†: differs from bm25 ({crossed} 6 rows of a column)",
         f"‡: differs from the same system with splade-tiny ({crossed} 3 rows of a column)",
     } <= {*summary.text.splitlines()}
