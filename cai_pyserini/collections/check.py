@@ -12,10 +12,10 @@ import numpy as np
 
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import artifact
+from cai_pyserini.core.config import MIN_LOST
 from cai_pyserini.core.terminal import progress
 
 SAMPLE_SIZE = 50_000  # documents tokenized to measure lengths; in larger collections, about so many
-MIN_LOST = 0.01  # fraction of the tokens that is worth a warning
 
 logger = logging.getLogger(__name__)
 

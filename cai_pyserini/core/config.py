@@ -35,6 +35,7 @@ FAST = {"forward_index": True, "keep_query_mass": 0.55, "rescore": 400}
 IdfFormula = Literal["idf", "bm25idf"]  # see models.idf.FORMULAS
 Shapes = Literal["vectors", "impacts", "index", "query vectors", "queries"]  # the results that a setting affects
 POOLING = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")  # dense encoders have these
+MIN_LOST = 0.01  # fraction of the tokens of documents that encoders may leave unread without a warning
 BOTH: tuple[Shapes, ...] = ("vectors", "query vectors")
 # Settings that can be read from the checkpoint folder; an encoder's YAML overrides them.
 DESCRIBED = {

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import load_file
 
-from cai_pyserini.collections.check import MIN_LOST
 from cai_pyserini.core.artifact import digest, file_digest
-from cai_pyserini.core.config import DESCRIBED, EncoderConfig
+from cai_pyserini.core.config import DESCRIBED, MIN_LOST, EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import (
     DOWNLOAD_AGAIN,

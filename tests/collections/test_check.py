@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.collections.beir_folder import BeirFolder
-from cai_pyserini.collections.check import MIN_LOST, Reading, check
+from cai_pyserini.collections.check import Reading, check
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import artifact
+from cai_pyserini.core.config import MIN_LOST
 
 
 def words(texts: Sequence[str]) -> list[int]:
