@@ -260,6 +260,8 @@ def main() -> None:
     args = parser.parse_args()
     if missing := {*args.compare} - {*args.systems}:
         parser.error(f"--compare {', '.join(sorted(missing))}: not among --systems")
+    if absent := [stem for stem in PUBLISHED if not (args.source / "runs" / f"{stem}.trec").is_file()]:
+        parser.error(f"no {args.source}/runs/{absent[0]}.trec; the rankings are {', '.join(PUBLISHED)}")
     made = ["joint", "joint-near", "trio"]
     harness.stage("run", str(args.source), dense=args.dense, systems=made, output=args.output)
     pool = Pool(args.source, RunFolder(args.output))

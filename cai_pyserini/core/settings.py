@@ -292,6 +292,8 @@ class Main(NamedTuple):
 def _read_partial(kind: type[Settings], path: Path) -> dict[str, Any]:
     """The validated values of a YAML file; required ones may be missing."""
     values = read_yaml(path)
+    if "config" in values:
+        raise CaiError(f"{place_in(path, 'config')}: config cannot be set in a file")
     try:
         kind(**values)
     except ValidationError as error:

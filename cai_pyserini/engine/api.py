@@ -200,7 +200,7 @@ def compare(
     `rankings` are a finished run, or its folder, whose `systems` (by default all) are compared, or rankings by name, or
     a list of them, as `evaluate` takes them with `qrels`. They are compared with the first one too (of a run, with
     bm25). The result is a table as a text, and in other formats with `to_latex()` and `render("markdown")`;
-    `comparisons` and `pairs` have the numbers, which are None below 10 queries.
+    `comparisons` and `pairs` have the numbers, without tests below 10 queries. A judged query without hits counts 0.
 
     >>> runs = {"one": {"q1": {"d1": 2.0, "d2": 1.0}}, "two": {"q1": {"d2": 1.0}}}
     >>> compared = cai.compare(runs, {"q1": {"d2": 1}}, "RR@10")

@@ -29,9 +29,12 @@ def compared(run: RunFolder, systems: Sequence[str] = (), measures: Sequence[str
     the run's are measured now. Raises CaiError if a system is not evaluated."""
     evaluated = _evaluations(run)
     names = [canonical_name(name) for name in systems] or [*evaluated]
-    if not names or (missing := next((name for name in names if name not in evaluated), None)):
-        what = f"no evaluation of {missing} that is" if names else "no evaluations that are"
-        raise CaiError(f"{run.root} has {what} up to date; it has {', '.join(evaluated) or 'none'}")
+    if not evaluated:
+        raise CaiError(
+            f"{run.root} has no evaluations: `cai-pyserini run` makes them where there are queries with qrels"
+        )
+    if missing := next((name for name in names if name not in evaluated), None):
+        raise CaiError(f"{run.root} has no evaluation of {missing} that is up to date; it has {', '.join(evaluated)}")
     per_query = {name: evaluated[name] for name in names}
     if measures and [*measures] != run.results.measures:
         paths = {name: ranking_of(parse_system(name), run).output for name in names}

@@ -143,8 +143,11 @@ class Grid:
             raise CaiError(
                 f"{self._place(unknown)}: {unknown} is an encoder already, or no name (letters, digits, _.-)"
             )
-        names = settings.encoder if "encoder" in settings.model_fields_set or not settings.train else settings.train
+        trained = [name for name in settings.train if name != settings.dense]
+        names = settings.encoder if "encoder" in settings.model_fields_set else trained or settings.encoder
         variants = [variant for name in names for variant in self._seeded(name)]
+        if len(settings.seed) > 1 and not any(variant.seed is not None for variant in variants):
+            logger.warning("nothing is trained that depends on the seed: each encoder is run once")
         labels = [variant.label for variant in variants]
         if twice := next((label for label in labels if labels.count(label) > 1), None):
             raise CaiError(

@@ -149,7 +149,7 @@ def _significance_lines(mark: str, measure: str, comparisons: Mapping[str, Compa
     """The legend of † and of differences without a p-value."""
     count, lines = sum(comparison.p is not None for comparison in comparisons.values()), []
     if count:
-        test = f"paired t-test on {measure}, p < {ALPHA}{corrected(count, 'systems')}"
+        test = f"two-sided paired t-test on {measure}, p < {ALPHA}{corrected(count, 'systems')}"
         lines.append(f"†: {mark} ({test})")
     if count < len(comparisons):
         lines.append(NO_P_MEANS)

@@ -23,7 +23,7 @@ from cai_pyserini.experiments.names import canonical_name, parse_system, with_pa
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.runs.compared import corrected
-from cai_pyserini.runs.seeds import over_seeds
+from cai_pyserini.runs.seeds import MIN_SEEDS, over_seeds
 from cai_pyserini.runs.significance import ALPHA, NO_P, NO_P_MEANS, Comparison, Values, holm_corrected
 
 VERIFIED = "nDCG@10"  # the measure of the expected scores
@@ -151,12 +151,16 @@ class Summary:
         """What the marks and columns mean; `best` marks the best of a column."""
         lines = []
         if self.columns:
-            lines = [f"{self.measure} on each collection, and their mean", f"{best}: best of its column"]
+            runs = {name: self.by_collection[name][0].results for name in self.columns}
+            sets = [f"{name} ({each.split}, {each.evaluated_queries:,} queries)" for name, each in runs.items()]
+            mean = ", and the mean of these" * (len(sets) > 1)
+            lines = [f"{self.measure} on {', '.join(sets)}{mean}", f"{best}: best of its column"]
         seeds = [*dict.fromkeys(run.seed for run in self.runs if run.seed is not None)]
-        test = "paired t-test"
+        test = "two-sided paired t-test"
         if len(seeds) > 1:
             lines.append(f"±: standard deviation over {len(seeds)} seeds, of what is trained")
-            test = "crossed random effects of seeds and queries"
+        if len(seeds) >= MIN_SEEDS:
+            test = "two-sided t-test with crossed random effects of queries and of seeds, where these matter,"
         for mark, what, name in (
             ("†", BASELINE, "baseline"),
             ("‡", f"the same system with {self.encoders[0]}", "first"),
@@ -164,16 +168,15 @@ class Summary:
             found = ([getattr(score, name) for score in scores.values()] for scores in self.columns.values())
             tested = [sum(each is not None and each.p is not None for each in column) for column in found]
             for count in dict.fromkeys(filter(None, tested)):
-                how = f"{test} on {self.measure}, p < {ALPHA}{corrected(count, 'rows')}"
+                how = f"{test} on {self.measure}, p < {ALPHA}{corrected(count, 'rows of a column')}"
                 lines.append(f"{mark}: differs from {what} ({how})")
         if any(NO_P in score.mark for scores in self.columns.values() for score in scores.values()):
             lines.append(f"{NO_P_MEANS}, nor for two seeds" if len(seeds) == 2 else NO_P_MEANS)
         if len(seeds) == 1:
             lines.append("one seed: p is about other queries, not about other seeds")
         lines += dict.fromkeys(line for run in self.runs for line in report.notes(run.results))
-        lines.append(
-            "over the collections, ms/query is the mean, and index MB the sum, of all indexes that a system searches"
-        )
+        over = "over the collections, ms/query is the mean, and index MB the sum, " * (len(self.by_collection) > 1)
+        lines.append(f"{over or 'index MB: '}of all indexes that a system searches")
         unscored = {name: runs[0].results for name, runs in self.by_collection.items() if not runs[0].results.scored}
         return lines + [f"{name} is not scored: {report.unscored(results)}" for name, results in unscored.items()]
 
@@ -227,7 +230,7 @@ class Summary:
         """Write summary.md, summary.tex, summary.csv and summary.json, and return the first."""
         path = folder / "summary.md"
         files.write_text(path, self.markdown(folder))
-        caption = ". ".join(self.legend("bold"))
+        caption = f"{'; '.join(self.legend('bold'))}."
         for suffix, format in FORMATS.items():
             files.write_text(path.with_suffix(suffix), tables.render(self.table, format, caption) + "\n")
         files.write_text(path.with_suffix(".json"), files.json_text(self.record(folder)))

@@ -24,7 +24,7 @@ from cai_pyserini.runs.significance import (
 )
 
 INTERVAL = "95% interval"
-INTERVALS = f"intervals: 95% confidence, percentile bootstrap with {RESAMPLES:,} samples of the queries"
+INTERVALS = f"intervals: 95% confidence, uncorrected, percentile bootstrap with {RESAMPLES:,} samples of the queries"
 DIFFERENCE = (INTERVAL, "d_z", "p", "p (rand.)")
 
 
@@ -167,13 +167,14 @@ class Compared:
     def _numbers(self) -> Rows:
         """A row per system, with the numbers as they are."""
         names = ["difference", "p", "p_randomization", "effect"]
-        rows = [["system", *self.measures, "low", "high", "better than", *names, "difference low", "difference high"]]
+        header = ["system", "queries", *self.measures, "low", "high", "better than", "baseline", *names]
+        rows = [[*header, "difference low", "difference high"]]
         for name, means in self.systems.items():
             found = self.comparisons.get(name)
-            values: list[object] = [*means.values(), *(self.intervals.get(name) or ("", ""))]
+            values: list[object] = [self.queries, *means.values(), *(self.intervals.get(name) or ("", ""))]
             values.append(" ".join(other for other, letter in self.letters.items() if letter in self.better[name]))
             if found:
-                values += [*(getattr(found, each) for each in names), *(found.interval or ("", ""))]
+                values += [self.baseline, *(getattr(found, each) for each in names), *(found.interval or ("", ""))]
             rows.append([name, *("" if value is None else str(value) for value in values)])
             rows[-1] += [""] * (len(rows[0]) - len(rows[-1]))
         return rows

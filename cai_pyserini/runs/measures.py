@@ -99,12 +99,14 @@ def measure_run(qrels: Qrels, run: Path, measures: Sequence[str] = MEASURES) -> 
 
 
 def require_judged(queries: Set[str], qrels: Qrels, run: str) -> None:
-    """Warn if a run has hits for fewer than half of the judged queries. Raises CaiError if it has none for them, or if
-    there are no judgments."""
+    """Log if a run has no hits for some of the judged queries, as a warning if for over half. Raises CaiError if it has
+    none for them, or if there are no judgments."""
     if not qrels:
         raise CaiError("the qrels have no judgments")
     if queries:
         trec.require_common("queries", len(qrels), {run: queries, "the qrels": qrels.keys()})
+        if without := len(qrels.keys() - queries):
+            logger.info("%s has no hits for %d of %d judged queries, which count as 0", run, without, len(qrels))
     else:
         logger.warning("%s has no hits: it has 0 in every measure", run)
 

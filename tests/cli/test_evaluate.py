@@ -80,7 +80,7 @@ def test_a_finished_run_is_compared(run_folder: Path, tmp_path: Path, capsys: py
     arguments = [str(run_folder), "--systems", "joint", "splade-idf", "--measures", "AP", "nDCG@10", "--format", "csv"]
     main(arguments)
     table = pd.read_csv(StringIO(capsys.readouterr().out)).set_index("system")
-    assert [*table.index] == ["joint", "splade-idf"] and [*table][:2] == ["AP", "nDCG@10"]
+    assert [*table.index] == ["joint", "splade-idf"] and [*table][:3] == ["queries", "AP", "nDCG@10"]
     assert table["nDCG@10"]["joint"] == pytest.approx(results["systems"]["joint"]["nDCG@10"])
     assert table["difference"]["splade-idf"] == pytest.approx(table["AP"]["splade-idf"] - table["AP"]["joint"])
     with pytest.raises(CaiError, match=r"has no evaluation of dense that is up to date; it has bm25, "):
@@ -157,14 +157,23 @@ def test_a_run_of_another_collection_is_refused(tiny: Path, runs: list[str], hit
 def test_a_run_that_has_little_in_common_with_the_collection_is_warned_of(
     tiny: Path, runs: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Queries without hits, which look like a loss, are noted even if they are few."""
+    caplog.set_level("INFO", "cai_pyserini.runs.measures")
     main(["--collection", str(tiny), "--trec", runs[1]])
-    assert caplog.messages == ["good.trec and the qrels have only 2 of 5 queries in common"]
+    without_hits = "{} has no hits for {} of 5 judged queries, which count as 0"
+    assert caplog.messages == [
+        "good.trec and the qrels have only 2 of 5 queries in common",
+        without_hits.format("good.trec", 3),
+    ]
     caplog.clear()
     documents = ["d1", "d4", "x1", "x2", "x3"]
     run = run_of({query: [(id, 1.0) for id in documents] for query in ("q1", "q2", "q3", "Q4")})
     write_run(run, Path("other.trec"), "other")
     main(["--collection", str(tiny), "--trec", "other.trec"])
-    assert caplog.messages == ["other.trec and collection tiny have only 2 of 5 documents in common"]
+    assert caplog.messages == [
+        "other.trec and collection tiny have only 2 of 5 documents in common",
+        without_hits.format("other.trec", 2),
+    ]
 
 
 def test_a_run_without_hits_has_0_in_every_measure(

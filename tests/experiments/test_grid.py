@@ -19,7 +19,8 @@ from cai_pyserini.experiments.settings import RunSettings
 from tests.conftest import DATA, json_lines
 
 DOCUMENTED = Path("docs/how-to/experiments.md").read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
-TRAINED = {"mine": [{"splade": {"base": "splade-tiny", "data": f"{DATA}/tiny/corpus.jsonl"}}]}
+CORPUS = f"{DATA}/tiny/corpus.jsonl"
+TRAINED = {"mine": [{"splade": {"base": "splade-tiny", "data": CORPUS}}]}
 
 
 @pytest.mark.parametrize(
@@ -38,18 +39,26 @@ TRAINED = {"mine": [{"splade": {"base": "splade-tiny", "data": f"{DATA}/tiny/cor
             {"train": TRAINED, "encoder": ["splade-tiny", "mine"], "seed": [1, 2], "output": "out"},
             ["out/tiny/splade-tiny", "out/tiny/mine-seed-1", "out/tiny/mine-seed-2"],
         ),
+        # The encoder is not a trained dense one, but the default.
+        (
+            {"train": {"tuned": [{"dense": {"base": "minilm", "data": CORPUS}}]}, "dense": "tuned"},
+            ["runs/tiny/splade-tiny-seed-42"],
+        ),
         # No seed shapes it.
         ({"train": {"mine": [{"vocabulary": {"base": "b", "corpus": ["hpo"]}}]}, "seed": [1, 2]}, ["runs/tiny/mine"]),
     ],
 )
-def test_runs_and_their_folders(changes: dict[str, Any], folders: list[str]) -> None:
-    """Faults: an encoder that nothing trains is run for each seed; two runs share a folder; a run moves."""
+def test_runs_and_their_folders(changes: dict[str, Any], folders: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    """Faults: an encoder that nothing trains is run for each seed, or several seeds are ignored in silence; two runs
+    share a folder; a run moves."""
     collections = [f"{DATA}/{name}.yaml" for name in changes.pop("collections", ["tiny"])]
     if "output" in changes:
         changes["output"] = Path(changes["output"])
     cells = Grid(RunSettings(collections=collections, **changes)).cells
     default = "runs/{}/{}"
     assert [str(c.settings.output or default.format(c.config.name, c.variant.encoder)) for c in cells] == folders
+    is_unseeded = all(cell.variant.seed is None for cell in cells)
+    assert ("nothing is trained that depends on the seed" in caplog.text) == (is_unseeded and "seed" in changes)
 
 
 STEPS = "systems: [bm25]\ntrain:\n  mine:\n    - "
@@ -59,6 +68,7 @@ STEPS = "systems: [bm25]\ntrain:\n  mine:\n    - "
     "text, message",
     [
         ("sytems: [bm25]", r"e\.yaml:2: unknown key sytems; did you mean systems\?"),
+        ("config: other.yaml", r"e\.yaml:2: config cannot be set in a file"),
         ("systems: [bm26]", "^tiny: no system 'bm26'"),
         ("systems: [bm25]\ndepth: ten", r"e\.yaml:3: depth: 'ten' should be a valid integer"),
         ("seed: [1, 1]", "seed 1 occurs twice"),

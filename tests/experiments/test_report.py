@@ -239,7 +239,7 @@ def test_the_table_of_gains() -> None:
         ["hybrid-splade-idf", "0.7000", "0.7000", "-0.0000", "1.000"],
     ]
     assert lines[-3:] == [
-        "†: changed by adaptation (paired t-test on nDCG@10, p < 0.05, Holm-corrected over 2 systems)",
+        "†: changed by adaptation (two-sided paired t-test on nDCG@10, p < 0.05, Holm-corrected over 2 systems)",
         "the mean of weights is kept",
         "one line each",
     ]

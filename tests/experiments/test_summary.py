@@ -44,6 +44,7 @@ def made(
         RESULTS,
         collection=collection,
         encoder=encoder,
+        evaluated_queries=queries,
         systems={name: row(mean, 0, 0, ms) for name, mean, ms in zip(RESULTS.systems, means, MS, strict=True)},
         index_bytes={name: each // size for name, each in INDEXES.items()},
     )
@@ -80,9 +81,9 @@ def test_a_column_per_collection_their_mean_time_and_size_and_a_legend() -> None
         ["hybrid-splade-idf", "*0.7001†", "0.4000–", "0.5501", "13.00", "23.6"],
     ]
     assert text.splitlines()[6:] == [
-        "nDCG@10 on each collection, and their mean",
+        "nDCG@10 on scifact (test, 20 queries), cacm (test, 5 queries), and the mean of these",
         "*: best of its column",
-        "†: differs from bm25 (paired t-test on nDCG@10, p < 0.05, Holm-corrected over 3 rows)",
+        "†: differs from bm25 (two-sided paired t-test on nDCG@10, p < 0.05, Holm-corrected over 3 rows of a column)",
         "–: no p below 10 queries, nor of differences that are all the same",
         "ms/query: encoding and search, in batches",
         "hybrids and reranking use the best 40 documents of each run (the setting depth)",
@@ -104,11 +105,13 @@ def test_encoders_and_seeds() -> None:
         ["hybrid-splade-idf", "splade-tiny", "0.7001†", "13.00", "21.5"],
         ["hybrid-splade-idf", "mine", "0.6810‡", "13.00", "21.5"],
     ]
-    crossed = "crossed random effects of seeds and queries on nDCG@10, p < 0.05, Holm-corrected over"
+    test = "two-sided t-test with crossed random effects of queries and of seeds, where these matter, on nDCG@10"
+    crossed = f"{test}, p < 0.05, Holm-corrected over"
     assert {
         "±: standard deviation over 3 seeds, of what is trained",
-        f"†: differs from bm25 ({crossed} 6 rows)",
-        f"‡: differs from the same system with splade-tiny ({crossed} 3 rows)",
+        "index MB: of all indexes that a system searches",
+        f"†: differs from bm25 ({crossed} 6 rows of a column)",
+        f"‡: differs from the same system with splade-tiny ({crossed} 3 rows of a column)",
     } <= {*summary.text.splitlines()}
     two = Summary([FIRST, *SEEDS[:2]]).text
     assert (

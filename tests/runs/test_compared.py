@@ -79,11 +79,13 @@ def test_csv_has_all_numbers(format, delimiter: str) -> None:
     assert [*rows] == [*SYSTEMS]
     assert rows[MARKUP] == {
         "system": MARKUP,
+        "queries": "1234",
         "nDCG@10": "0.61244",
         "P@1": "0.75",
         "low": "0.56",
         "high": "0.66",
         "better than": "bm25",
+        "baseline": "bm25",
         "difference": "0.11",
         "p": "0.06",
         "p_randomization": "1e-07",
@@ -98,7 +100,7 @@ def test_latex_has_booktabs_and_a_caption_that_says_the_test() -> None:
     text = COMPARED.to_latex("hpo_100%")
     for line in (
         r"\caption{hpo\_100\%, 1,234 queries; bold: best of its column; letters: significantly better in nDCG@10 than",
-        r"(two-sided paired t-test, p $<$ 0.05, Holm-corrected over 3 pairs); intervals: 95\% confidence, percentile",
+        r"(two-sided paired t-test, p $<$ 0.05, Holm-corrected over 3 pairs); intervals: 95\% confidence, uncorrected,",
         r"a\_b \& 100\%\textsuperscript{b} & \textbf{0.6124}\textsuperscript{a} & [0.5500, 0.6500] & 0.5000 \\",
         r"a\_b \& 100\% & +0.1000\textsuperscript{$\dagger$} & [+0.0500, +0.1500] & +0.40 & 0.001 & $<$0.001 \\",
         r"& [$-$0.0100, +0.2000] & $-$0.40 & 0.060 & $<$0.001 \\",
