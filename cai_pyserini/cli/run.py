@@ -17,9 +17,7 @@ def _run(settings: RunSettings) -> None:
     grid = Grid(settings)
     several = len(grid.cells) > 1
     if several or grid.trainings or settings.dry_run:
-        for cell in grid.cells:
-            with cell.named():
-                cell.require()
+        grid.require()
     if settings.dry_run:
         _print_plan(grid)
         return

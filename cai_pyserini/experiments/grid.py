@@ -67,14 +67,16 @@ class Cell(NamedTuple):
     def prepare(self) -> Prepared:
         return prepare(self.settings, self.config)
 
-    def require(self) -> None:
-        """Raise CaiError for what cannot run. Encoders that do not exist yet are represented by those that they start
-        from."""
+    def require(self) -> Prepared:
+        """The run, if it can run, else raises CaiError. Encoders that do not exist yet are represented by those that
+        they start from."""
         missing = [each for each in self.variant.trained if not each.output.is_dir()]
         bases = {str(each.output): each.base for each in missing}
         (encoder,), dense = self.settings.encoder, self.settings.dense
         encoders = {"encoder": [bases.get(encoder, encoder)], "dense": dense and bases.get(dense, dense)}
-        require(*prepare(self.settings.replace(**encoders), self.config))
+        prepared = prepare(self.settings.replace(**encoders), self.config)
+        require(*prepared)
+        return prepared
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -130,6 +132,17 @@ class Grid:
     @property
     def _trained(self) -> list[Trained]:
         return [trained for cell in self.cells for trained in cell.variant.trained]
+
+    def require(self) -> None:
+        """Raise CaiError for what cannot run, and for runs of a collection that cannot be compared: some search its
+        passages, as their encoder would not read most of its text."""
+        found: dict[str, tuple[str, int]] = {}
+        for cell in self.cells:
+            with cell.named():
+                passages = cell.require().run.experiment.collection.passages or 0
+                other, first = found.setdefault(cell.config.name, (cell.name, passages))
+                if passages != first:
+                    raise CaiError(f"one of this and {other} would search passages: set passages, or 0 for documents")
 
     def train(self) -> None:
         """Train the encoders that are not up to date. Raises CaiError if an input changes meanwhile."""

@@ -8,6 +8,7 @@ from string import ascii_letters
 from typing import Any
 
 from cai_pyserini.collections.contract import Collection
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import Cell, Columns, Format, Rows, in_rows, marked, render
 from cai_pyserini.runs.measures import PerQuery, mean, measure_runs
 from cai_pyserini.runs.significance import (
@@ -67,8 +68,8 @@ class Compared:
     @classmethod
     def of_runs(cls, collection: Collection, split: str, runs: Sequence[Path], measures: Sequence[str]) -> "Compared":
         """Compare TREC runs of a collection; the first is the baseline. Raises CaiError as `measure_runs` does."""
+        names = run_names(runs)
         measured = measure_runs(collection, split, runs, measures)
-        names = run_names(measured)
         return cls.of({names[path]: values for path, values in measured.items()})
 
     @cached_property
@@ -207,8 +208,13 @@ def corrected(count: int, what: str) -> str:
 
 
 def run_names(paths: Iterable[Path]) -> dict[Path, str]:
-    """Names of run files: without folder and extension, where these are not needed to tell them apart."""
-    names = {path: path.stem for path in paths}
+    """Names of run files: without folder and extension, where these are not needed to tell them apart. Raises CaiError
+    for a file that is given twice."""
+    names: dict[Path, str] = {}
+    for path in paths:
+        if path in names:
+            raise CaiError(f"{path} is given twice")
+        names[path] = path.stem
     return names if len({*names.values()}) == len(names) else {path: str(path) for path in names}
 
 

@@ -132,6 +132,7 @@ def test_judgments_of_unknown_documents_do_not_count_unless_strict(
         (["--trec", "nowhere.trec"], "no run nowhere.trec"),
         (["--trec", "nowhere.trec", "--split", "dev", "--measures", "AP", "P"], "cannot compute P with .*P@10"),
         (["--trec", "base.trec", "--split", "dev"], "no .*dev"),
+        (["--trec", "base.trec", "base.trec"], "base.trec is given twice"),
     ],
 )
 def test_arguments_that_are_refused(tiny: Path, runs: list[str], arguments: list[str], message: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.grid import Grid
 from cai_pyserini.experiments.settings import RunSettings
 
@@ -36,6 +37,17 @@ def test_long_documents_are_searched_in_passages(
     assert run.experiment.collection.passages == passages
     warned = caplog.text.count("encoders would not read 57% of the text, so passages of 100 words are searched")
     assert warned == (passages == 100)
+
+
+def test_runs_of_an_experiment_search_the_same_passages_or_documents(tmp_path: Path) -> None:
+    """The fault: BM25 of the first encoder's passages is compared with SPLADE of whole documents."""
+    (tmp_path / "corpus.jsonl").write_text(json.dumps({"_id": "d1", "text": "word " * 400}) + "\n")
+    checkpoint = load_encoder("splade-tiny").checkpoint
+    (tmp_path / "short.yaml").write_text(f"checkpoint: {checkpoint}\nmax_document_length: 64\n")
+    settings = RunSettings(collections=[str(tmp_path)], encoder=["splade-tiny", str(tmp_path / "short.yaml")])
+    with pytest.raises(CaiError, match=r"^short: one of this and splade-tiny would search passages: set passages"):
+        Grid(settings).require()
+    Grid(settings.replace(passages=0)).require()
 
 
 @pytest.mark.parametrize("length, remedy", [(128, " or a larger max_document_length of the encoder"), (512, "")])
