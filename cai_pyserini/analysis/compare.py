@@ -5,7 +5,6 @@ from textwrap import shorten
 from cai_pyserini.analysis.settings import CompareSettings, Report
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_index_config
-from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import render
 from cai_pyserini.runs.compared import Compared
 from cai_pyserini.runs.significance import TIE
@@ -19,8 +18,6 @@ def compare(settings: CompareSettings) -> Report:
     collection, split = open_collection(config), settings.split or config.split
     compared = Compared.of_runs(collection, split, settings.trec, [settings.measure])
     first, *others = compared.systems
-    if not others:
-        raise CaiError(f"{first} is the only run: give another to compare it with")
     text, data = compared.render(settings.format, f"{config.name}, split {split}"), compared.data()
     if len(others) == 1:
         topics, changes = collection.topics(split), compared.changes(others[0])
