@@ -160,11 +160,7 @@ def test_a_service_takes_the_new_run_over(
 
 @pytest.mark.parametrize(
     ("status", "reason"),
-    [
-        (302, "HTTP 302: /other"),
-        (200, "no service"),
-        (500, r"HTTP 500: X-API-Key: \*\*\* is wrong"),
-    ],
+    [(302, "HTTP 302: /other"), (200, "no service"), (500, r"HTTP 500: X-API-Key: \*\*\* is wrong")],
 )
 def test_a_key_goes_to_the_service_alone(monkeypatch: pytest.MonkeyPatch, status: int, reason: str) -> None:
     """The faults: what a redirect names gets the key; the command says that the service has reopened its indexes; it

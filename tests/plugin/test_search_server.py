@@ -91,13 +91,7 @@ class LuceneServer:
 @pytest.mark.slow
 @ENGINES
 def test_searches_have_the_scores_of_ours(
-    engine: str,
-    java: None,
-    impacts: Path,
-    queries: dict[str, str],
-    expected: Rankings,
-    server: Server,
-    tmp_path: Path,
+    engine: str, java: None, impacts: Path, queries: dict[str, str], expected: Rankings, server: Server, tmp_path: Path
 ) -> None:
     source = Source(impacts, queries, texts=texts())
     manifest = EXPORTS[engine](source, tmp_path / "export", server.uri, "cai")
@@ -143,11 +137,7 @@ def test_requests_follow_the_published_specification(
 
 
 def test_there_is_always_an_index_to_search(
-    impacts_by_hand: Path,
-    checkpoint: Path,
-    server: Server,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    impacts_by_hand: Path, checkpoint: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever happens to an export of changed impacts; a complete one leaves only the new index."""
     monkeypatch.setattr(search_server, "MAX_REQUEST_BYTES", 60)  # a request per document
