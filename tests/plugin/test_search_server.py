@@ -22,7 +22,8 @@ from cai_pyserini.plugin.search_server import export_elasticsearch, export_opens
 from cai_pyserini.plugin.source import Source
 from tests.conftest import json_lines
 from tests.plugin.conftest import BY_HAND, Rankings, assert_same, stored_impacts
-from tests.plugin.server import Json, Server, running
+from tests.plugin.server import Json, Server
+from tests.servers import answering
 
 EXPORTS = {"opensearch": export_opensearch, "elasticsearch": export_elasticsearch}
 ENGINES = pytest.mark.parametrize("engine", EXPORTS)
@@ -33,7 +34,7 @@ TINY = Path(__file__).parents[1] / "data" / "tiny.yaml"
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(search_server, "BUSY_SECONDS", 0.001)
     monkeypatch.setenv("SSL_CERT_FILE", "certificates.pem")  # only https needs it
-    with running() as server:
+    with answering(Server()) as server:
         yield server
 
 
