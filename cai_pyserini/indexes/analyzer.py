@@ -8,11 +8,11 @@ from typing import Any
 import regex
 
 from cai_pyserini.core.config import ENGLISH, Language
+from cai_pyserini.core.text import UNSPACED_SCRIPTS
 from cai_pyserini.indexes import batch, jvm
 from cai_pyserini.vectors.json_vectors import DELIMITER
 
 UTILS = "io.anserini.analysis.AnalyzerUtils"
-UNSPACED_SCRIPTS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 LONGEST_KEPT = 64  # characters of texts whose words an Analyzer keeps, as for marking each word of a long text
 # A word as it is written, of letters and digits; in scripts without spaces between words, every character.
 EXACT = regex.compile(r"[{0}]|[\p{L}\p{N}\p{M}--[{0}]]{1,64}".replace("{0}", UNSPACED_SCRIPTS), regex.V1)
@@ -32,6 +32,12 @@ def lucene_analyzer(language: Language) -> Any:
 def exact_words(text: str) -> list[str]:
     """The words of a text as they are, in lower case: neither stemmed nor stopped."""
     return EXACT.findall(text.lower())
+
+
+def _words_in(encoded: str) -> list[str]:
+    """Words from JSON, split at spaces, which some of the Korean dictionary's have, and an impact index cannot hold."""
+    words = json.loads(encoded)
+    return [part for word in words for part in filter(None, word.split(" "))] if " " in encoded else words
 
 
 class Analyzer:
@@ -54,7 +60,7 @@ class Analyzer:
     def _words(self, text: str) -> list[str]:
         # One string from Java is faster than a call per word.
         words = self._analyze(self._analyzer, text.replace(DELIMITER, " "))
-        return json.loads(self._json.writeValueAsString(words))
+        return _words_in(self._json.writeValueAsString(words))
 
     @jvm.using_java("analyzing")
     def many(self, texts: Sequence[str], threads: int = 1) -> list[list[str]]:
@@ -62,7 +68,7 @@ class Analyzer:
         if len(texts) == 1:
             return [self(texts[0])]
         parts = batch.parts([(text.replace(DELIMITER, " "),) for text in texts])
-        return [json.loads(words) for part in parts for words in self._batch(part, threads)]
+        return [_words_in(words) for part in parts for words in self._batch(part, threads)]
 
     @cached_property
     def _batch(self) -> batch.Batch:
