@@ -19,7 +19,7 @@ from cai_pyserini.core.packages import require_modules
 if TYPE_CHECKING:
     from cai_pyserini.collections.contract import Record
 
-FIELD = "language"  # metadata
+LANGUAGE = "language"  # metadata
 VARIANTS = {"nb": "no", "nn": "no", "wuu": "zh", "yue": "zh", "arz": "ar", "ary": "ar"}  # languages with one analyzer
 BEGINNING = 1_000  # characters of a document, for guessing
 LIKELY = 0.1  # likely languages have at least this share of the most probable one's probability
@@ -54,7 +54,7 @@ def likely_languages(text: str, languages: tuple[str, ...]) -> list[str]:
 
 def declared(document: "Record") -> str:
     """The language that the metadata of a document have, without its region (de-AT); empty if they have none."""
-    code = str(document.metadata.get(FIELD) or "").lower().replace("_", "-").partition("-")[0]
+    code = str(document.metadata.get(LANGUAGE) or "").lower().replace("_", "-").partition("-")[0]
     return VARIANTS.get(code, code)
 
 
