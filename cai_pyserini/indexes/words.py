@@ -48,15 +48,16 @@ def count_words(collection: Collection, output: Path) -> Path:
         columns: dict[str, int] = {}
         draw = random.Random(SEED)
         spans, contexts = Reservoir[str](SPANS, draw), Contexts(CONTEXTS, language)
-        forms = Counter[str]()  # document frequency of each
+        forms = Counter[tuple[str, str]]()  # document frequency of each, by its language
 
         def counted(records: Sequence[Record]) -> Shard:
             words = []
             for record in records:
                 contents = collection.contents_of(record)
-                words.append(Counter(analyzer(f"{contents} {record.names}")))
+                words.append(Counter(analyzer.of(record.language)(f"{contents} {record.names}")))
                 own_forms = filter(UNSEPARATED.search, words[-1]) if by_script else ()
-                forms.update([*dict.fromkeys(FORM.findall(contents.lower())), *own_forms])
+                found = [*dict.fromkeys(FORM.findall(contents.lower())), *own_forms]
+                forms.update((record.language, form) for form in found)
                 if span := random_span(contents, draw, language):
                     spans.add(span)
                 contexts.add(contents)
@@ -76,14 +77,14 @@ def count_words(collection: Collection, output: Path) -> Path:
     return artifact.make(output, recipe, write)
 
 
-def _lexicon(forms: Counter[str], analyzer: Analyzer, columns: Container[str]) -> Iterator[dict[str, str]]:
+def _lexicon(forms: Counter[tuple[str, str]], analyzer: Analyzer, columns: Container[str]) -> Iterator[dict[str, str]]:
     """The words with the highest document frequency, with their most frequent forms, which several documents have. Of
     equally frequent forms, the one that was found first is first."""
     listed: set[str] = set()
-    for form, documents in forms.most_common():
+    for (language, form), documents in forms.most_common():
         if len(listed) == LEXICON or documents == 1:
             return
-        match [form] if UNSEPARATED.search(form) else analyzer(form):
+        match [form] if UNSEPARATED.search(form) else analyzer.of(language)(form):
             case [word] if word in columns and word not in listed:
                 listed.add(word)
                 yield {"word": word, "form": form}
