@@ -45,18 +45,23 @@ def count_words(collection: Collection, output: Path) -> Path:
         columns: dict[str, int] = {}
         draw = random.Random(SEED)
         spans, contexts = Reservoir[str](SPANS, draw), Contexts(CONTEXTS, language)
-        forms = Counter[str]()  # document frequency of each
+        forms = Counter[tuple[str, str]]()  # document frequency of each, by its language
 
         def counted(records: Sequence[Record]) -> Shard:
-            texts = [*map(collection.contents_of, records)]
-            for contents in texts:
-                found = analyzer(contents) if language in FORMLESS else FORM.findall(contents.lower())
-                forms.update(list(dict.fromkeys(found)))
-                if span := random_span(contents, draw, language):
+            words = list[list[str]]()
+            for record in records:
+                contents, own, analyze = (
+                    collection.contents_of(record),
+                    record.language or language,
+                    analyzer.of(record.language),
+                )
+                found = analyze(contents) if own in FORMLESS else FORM.findall(contents.lower())
+                forms.update([(own, form) for form in dict.fromkeys(found)])
+                if span := random_span(contents, draw, own):
                     spans.add(span)
                 contexts.add(contents)
-            named = [f"{text} {record.names}" for text, record in zip(texts, records, strict=True)]
-            return Shard([record.id for record in records], _count(named, analyzer, columns))
+                words.append(analyze(f"{contents} {record.names}"))
+            return Shard([record.id for record in records], _count(words, columns))
 
         parts = batched(progress(collection.records(), collection.size, "words"), SHARD)
         counts = write_shards(folder, artifact.digest(recipe), parts, counted)
@@ -72,24 +77,23 @@ def count_words(collection: Collection, output: Path) -> Path:
     return artifact.make(output, recipe, write)
 
 
-def _lexicon(forms: Counter[str], analyzer: Analyzer, columns: Container[str]) -> Iterator[dict[str, str]]:
+def _lexicon(forms: Counter[tuple[str, str]], analyzer: Analyzer, columns: Container[str]) -> Iterator[dict[str, str]]:
     """The words with the highest document frequency, with their most frequent forms, which several documents have. Of
     equally frequent forms, the one that was found first is first."""
     listed: set[str] = set()
-    for form, documents in forms.most_common():
+    for (language, form), documents in forms.most_common():
         if len(listed) == LEXICON or documents == 1:
             return
-        match analyzer(form):
+        match analyzer.of(language)(form):
             case [word] if word in columns and word not in listed:
                 listed.add(word)
                 yield {"word": word, "form": form}
 
 
-def _count(texts: Sequence[str], analyzer: Analyzer, columns: dict[str, int]) -> csr_matrix:
-    """Counts (texts, words so far); new words are added to `columns`."""
+def _count(texts: Sequence[Sequence[str]], columns: dict[str, int]) -> csr_matrix:
+    """Counts (texts, words so far) of the words of texts; new ones are added to `columns`."""
     indices, counts, indptr = array("i"), array("f"), [0]
-    for text in texts:
-        words = Counter(analyzer(text))
+    for words in map(Counter, texts):
         indices.extend([columns.setdefault(word, len(columns)) for word in words])
         counts.extend(words.values())
         indptr.append(len(indices))
