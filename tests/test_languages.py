@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from cai_pyserini.cli.analyse import main as analysis
 from cai_pyserini.cli.run import main as beir
-from cai_pyserini.core.config import BM25, LANGUAGES, WORD, Language
+from cai_pyserini.core.config import BM25, LANGUAGES, WORD
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.open import open_systems
 from cai_pyserini.indexes import jvm
@@ -61,9 +61,9 @@ def language(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def run(language: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on a collection in this language, made by one command."""
+    """A run on a collection in this language, which its documents tell, made by one command."""
     folder = tmp_path_factory.mktemp(language) / "run"
-    beir([str(DATA / f"{language}.yaml"), "--output", str(folder), "--systems", *SYSTEMS])
+    beir([str(DATA / language), "--output", str(folder), "--systems", *SYSTEMS])
     return folder
 
 

@@ -175,7 +175,7 @@ def test_words_are_marked_in_every_script(page: Page, scripts: str) -> None:
     page.get_by_role("link", name="किताबें", exact=True).click()
     expect(page.locator("mark")).to_have_text(["किताबें"])
     page.goto(f"{scripts}?{urlencode({'a': 'ja', 'q': '薬の"症粉"'})}")
-    expect(page.locator(".missing")).to_contain_text("No document has \"症粉\".")
+    expect(page.locator(".missing")).to_contain_text('No document has "症粉".')
 
 
 def test_the_pages_are_accessible(page: Page, address: str, library: str) -> None:
