@@ -246,14 +246,7 @@ def metadata_run(shared: Path) -> Path:
     with FileLock(shared / "metadata.lock"):
         if not (folder / "run" / "report.md").exists():
             folder.mkdir(exist_ok=True)
-            systems = [
-                "bm25",
-                "splade-idf",
-                "joint",
-                "dense",
-                "hybrid-splade-idf-minmax",
-                "hybrid-dense-minmax",
-            ]
+            systems = ["bm25", "splade-idf", "joint", "dense", "hybrid-splade-idf-minmax", "hybrid-dense-minmax"]
             flags = ["--dense", "minilm", "--output", str(folder / "run"), "--systems", *systems]
             beir([str(write_collection(folder)), *flags])
     return folder / "run"

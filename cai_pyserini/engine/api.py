@@ -118,14 +118,7 @@ def index(
             grid = Grid(build(RunSettings, chosen | options, ""))
             system = default_system(grid.settings, grid.languages[str(collection)])
         made = run(
-            collection,
-            [system],
-            folder=folder,
-            encoder=encoder,
-            dense=dense,
-            metadata=types,
-            evaluate=False,
-            **options,
+            collection, [system], folder=folder, encoder=encoder, dense=dense, metadata=types, evaluate=False, **options
         )
         engine = made.open(system)
     except BaseException:

@@ -264,11 +264,7 @@ def test_joint_smooth_and_bm25_splade_dense(
 
 @slow
 def test_depth_reaches_fusion_reranking_and_the_table(
-    tiny: Path,
-    copied: Path,
-    cross_encoder: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tiny: Path, copied: Path, cross_encoder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["hybrid-splade-idf", "cross-encoder"]
     models = ["--cross-encoder", str(cross_encoder)]
@@ -324,11 +320,7 @@ def test_queries_without_qrels_leave_runs(broken: Path, tmp_path: Path, capsys: 
 
 @slow
 def test_documents_alone_leave_indexes(
-    tiny: Path,
-    run_folder: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    later: Callable[[], None],
+    tiny: Path, run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], later: Callable[[], None]
 ) -> None:
     with (tmp_path / "notes.csv").open("w", encoding="utf-8", newline="") as file:
         rows = csv.DictWriter(file, ["text", "docid", "title"], extrasaction="ignore")
