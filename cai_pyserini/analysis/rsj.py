@@ -101,10 +101,10 @@ def analyze(collection: Collection, split: str, runs: dict[str, DocumentSets]) -
     tokens = {query: dict.fromkeys(tokenize(topics[query])) for query in queries}
     holders: DocumentSets = {token: set() for query_tokens in tokens.values() for token in query_tokens}
     ids = set()
-    for id, contents in progress(collection.documents(), collection.size, "analyze"):
-        ids.add(id)
-        for token in holders.keys() & tokenize(contents):
-            holders[token].add(id)
+    for record in progress(collection.records(), collection.size, "analyze"):
+        ids.add(record.id)
+        for token in holders.keys() & tokenize.of(record.language)(collection.contents_of(record)):
+            holders[token].add(record.id)
     for source, sets in {"the qrels": relevant, **runs}.items():
         if unknown := next((id for documents in sets.values() for id in documents - ids), None):
             raise CaiError(f"{source}: document {unknown!r} is not in collection {collection.name}")

@@ -11,7 +11,7 @@ from cai_pyserini.collections.file_listing import FileListing
 from cai_pyserini.collections.in_python import Queries, is_table
 from cai_pyserini.collections.in_python import topics as topics_of
 from cai_pyserini.collections.values import checked_count, checked_id
-from cai_pyserini.core.config import ENGLISH, PASSAGE, Language, document_of
+from cai_pyserini.core.config import ENGLISH, PASSAGE, document_of
 from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import Kind
 from cai_pyserini.core.text import normalized
@@ -74,7 +74,7 @@ class Engine:
         most_hits: int = 1000,
         passages: bool = False,
         texts: Searcher | None = None,
-        language: Language = ENGLISH,
+        language: str = ENGLISH,
         files: FileListing | None = None,
         change: Callable[[Action, Any], None] | None = None,
     ):
