@@ -30,8 +30,8 @@ FILE_SETTINGS = ("columns", "query_columns", "metadata")
 
 
 def load_collection(spec: str) -> Collection:
-    """The collection that `spec` refers to; see load_index_config."""
-    return open_collection(load_index_config(spec))
+    """The collection that `spec` refers to; see load_in_languages."""
+    return open_collection(load_in_languages(spec))
 
 
 def open_collection(config: IndexConfig) -> Collection:
