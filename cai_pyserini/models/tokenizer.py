@@ -104,8 +104,8 @@ class _Plain:
         return id
 
     def is_as_in_transformers(self) -> bool:
-        """Whether this is what transformers makes of a tokenizer.json that it takes as it is, with special tokens and no
-        other settings, or of a BertTokenizer, from its vocabulary and configuration."""
+        """Whether this is what transformers makes of a tokenizer.json that it takes as it is, without settings but
+        special tokens, or of a BertTokenizer, from its vocabulary and configuration."""
         if not self.is_bert:
             others = {key for key in self.config if not key.endswith("_token")}
             return self.config.get("tokenizer_class") == "PreTrainedTokenizerFast" and others == {"tokenizer_class"}
