@@ -5,7 +5,7 @@ probable of the four is wrong for 12% of the English ones; for 0.3%, the true on
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from copy import copy
 from functools import cache, lru_cache
 from itertools import islice
@@ -18,9 +18,9 @@ from cai_pyserini.core.config import ENGLISH
 if TYPE_CHECKING:
     from cai_pyserini.collections.contract import Record
 
-FIELD = "language"  # metadata
+LANGUAGE = "language"  # metadata
 VARIANTS = {"nb": "no", "nn": "no", "wuu": "zh", "yue": "zh", "arz": "ar", "ary": "ar"}  # languages with one analyzer
-BEGINNING = 1_000  # characters of a document, for guessing
+BEGINNING = 1_000  # characters of a text, for guessing
 LIKELY = 0.1  # likely languages have at least this share of the most probable one's probability
 FIRST, SAMPLE, SEED = 100_000, 1_000, 42  # documents for the languages of a collection: a sample of the first ones
 CERTAIN = 0.8  # probability of the language of a document that counts for the languages of a collection
@@ -40,22 +40,21 @@ def languages_of(documents: Iterable["Record"]) -> list[str]:
     return [each for each, count in found.most_common() if count >= MIN_SHARE * found.total()] or [ENGLISH]
 
 
-def language_of(document: "Record", languages: Sequence[str]) -> str:
+def language_of(document: "Record", languages: Iterable[str]) -> str:
     """The language of a document, of these: the one that its metadata has, or else the most probable."""
     found = declared(document)
     return found if found in languages else next(iter(_probabilities(beginning(document), tuple(languages))))
 
 
-@lru_cache(maxsize=1 << 10)
-def likely_languages(text: str, languages: tuple[str, ...]) -> list[str]:
+def likely_languages(text: str, languages: Iterable[str]) -> list[str]:
     """The languages, of these, that a query may be in, the most probable first."""
-    found = _probabilities(text, languages)
+    found = _probabilities(text[:BEGINNING], tuple(languages))
     return [language for language, value in found.items() if value >= LIKELY * max(found.values())]
 
 
 def declared(document: "Record") -> str:
     """The language that the metadata of a document have, without its region (de-AT); empty if they have none."""
-    code = str(document.metadata.get(FIELD) or "").lower().replace("_", "-").partition("-")[0]
+    code = str(document.metadata.get(LANGUAGE) or "").lower().replace("_", "-").partition("-")[0]
     return VARIANTS.get(code, code)
 
 
@@ -68,6 +67,7 @@ def _certain(text: str) -> str:
     return language if value >= CERTAIN else ""
 
 
+@lru_cache(maxsize=1 << 10)
 def _probabilities(text: str, languages: tuple[str, ...] = ()) -> dict[str, float]:
     """The probabilities of these languages, by default all that py3langid knows, the highest first."""
     found: dict[str, float] = defaultdict(float)

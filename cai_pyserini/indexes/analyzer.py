@@ -78,7 +78,7 @@ class Analyzer:
 
     def likely(self, text: str) -> Self:
         """This analyzer of the likely languages of a query, also for its words one by one."""
-        return self if self._is_certain else self._only(likely_languages(text, tuple(self._languages)))
+        return self if self._is_certain else self._only(likely_languages(text, self._languages))
 
     def _only(self, languages: Sequence[str]) -> Self:
         chosen = copy(self)

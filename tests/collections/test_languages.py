@@ -82,6 +82,9 @@ def test_documents_of_a_mixed_collection_know_their_language(tmp_path: Path) -> 
     lines[1]["metadata"] = {"language": "de"}
     after = {language: fingerprint(tmp_path, lines, language) for language in ("de", "de+ja")}
     assert before["de"] == after["de"] and before["de+ja"] != after["de+ja"]
+    del lines[1]["metadata"]
+    guessed = collection_of(tmp_path, lines, language="de+ja", metadata={"language": "string"}).records()
+    assert [record.metadata for record in guessed] == [{"language": "de"}, {"language": "ja"}]
 
 
 def fingerprint(folder: Path, lines: list[dict], language: str) -> str:
