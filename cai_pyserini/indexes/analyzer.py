@@ -12,11 +12,11 @@ import regex
 
 from cai_pyserini.collections.languages import likely_languages
 from cai_pyserini.core.config import ENGLISH, Language, languages_in
+from cai_pyserini.core.text import UNSPACED_SCRIPTS
 from cai_pyserini.indexes import batch, jvm
 from cai_pyserini.vectors.json_vectors import DELIMITER
 
 UTILS = "io.anserini.analysis.AnalyzerUtils"
-UNSPACED_SCRIPTS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 LONGEST_KEPT = 64  # characters of texts whose words are kept, as for marking each word of a long text
 # A word as it is written, of letters and digits; in scripts without spaces between words, every character.
 EXACT = regex.compile(r"[{0}]|[\p{L}\p{N}\p{M}--[{0}]]{1,64}".replace("{0}", UNSPACED_SCRIPTS), regex.V1)

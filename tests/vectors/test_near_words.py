@@ -82,6 +82,15 @@ def test_weights_equal_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(sampled.words(documents).toarray(), expected_of_sample, atol=1e-4)
 
 
+def test_associations_of_an_encoder_whose_vectors_lie_in_a_narrow_cone_count_a_third() -> None:
+    draw = np.random.default_rng(0)
+    words, documents = draw.normal(size=(12, 8)).astype(np.float32), draw.normal(size=(300, 8)).astype(np.float32)
+    shifted, frequencies = documents + 5, np.ones(12, int)
+    wide = WordAssociations.fit(words, frequencies, [documents], 300).words(documents).toarray()
+    narrow = WordAssociations.fit(words, frequencies, [shifted], 300).words(shifted).toarray()
+    np.testing.assert_allclose(narrow, wide / 3, atol=1e-5)
+
+
 def test_learned_vectors_equal_the_formula() -> None:
     draw = np.random.default_rng(0)
     x = (draw.random((9, 5)) < [0.4, 0.4, 0.4, 0.4, 0]).astype(np.float32)  # the last word has no context
@@ -107,6 +116,9 @@ def test_the_document_prompt_does_not_shorten_words_and_contexts() -> None:
     assert found.alone[0] @ found.alone[1] < 0.98
     no_room = EncoderModel(encoder.config.replace(max_document_length=24), "cpu", "float32")
     assert regression(texts, csr_matrix(np.eye(2)), *documents, forms, no_room).alone.shape == (2, 384)
+    narrow = regression(texts, csr_matrix(np.eye(2)), csr_matrix((3, 2)), np.eye(3, 384) + 1, forms, no_room)
+    for vectors in (narrow.alone, narrow.targets[:2], narrow.targets[2:]):  # centred, so that sums add up
+        np.testing.assert_allclose(vectors.mean(0), 0, atol=1e-6)
 
 
 @pytest.fixture(scope="module")
