@@ -24,7 +24,7 @@ from cai_pyserini.models.splade import Splade
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.trec import read_run, scores_by_query, top
 from cai_pyserini.vectors.quantization import weighted
-from tests.conftest import DATA, json_lines
+from tests.conftest import DATA, corpus_of, json_lines
 from tests.experiments.conftest import on_collection
 from tests.experiments.test_systems import DEFAULTS
 
@@ -415,10 +415,7 @@ def test_a_system_that_finds_nothing_has_0_in_every_measure(
     cross_encoder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It ended the run; and the recall among no other documents was NaN, which is no JSON."""
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "corpus.jsonl").write_text('{"_id": "d1", "text": "zinc and colds"}\n')
-    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "xyzzy"}\n')
-    (tmp_path / "qrels" / "test.tsv").write_text("q1\td1\t1\n")
+    corpus_of(tmp_path, {"d1": "zinc and colds"}, {"q1": "xyzzy"}, test={"q1": {"d1": 1}})
     hybrids = [f"hybrid-splade-doc-idf-{way}" for way in ("zscore", "minmax")]
     systems, output = ["bm25", "splade-doc-idf", *hybrids, "cross-encoder", "splade-idf"], tmp_path / "run"
     main([str(tmp_path), "--output", str(output), "--cross-encoder", str(cross_encoder), "--systems", *systems])
