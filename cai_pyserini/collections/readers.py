@@ -45,7 +45,10 @@ def languages_of(config: IndexConfig) -> list[str]:
     """The languages of a collection, most frequent first: those that it names, or else, in files, its documents'."""
     if "language" in config.model_fields_set or not _is_in_files(config):
         return languages_in(config.language)
-    return _open(config).languages()
+    try:
+        return _open(config).languages()
+    except CaiError:  # which the first step reports
+        return [ENGLISH]
 
 
 def in_languages(config: IndexConfig, languages: Sequence[str]) -> IndexConfig:
