@@ -290,11 +290,11 @@ def test_expanded_bm25_finds_documents_without_the_query_word(broken: Path, tmp_
 
 @slow
 def test_smooth_joint_indexes_have_both_expansions_and_bm25_smooth_one(tiny: Path, tmp_path: Path) -> None:
-    output, names = tmp_path / "run", ["joint-doc", "joint-doc-near", "bm25-near"]
+    output, names = tmp_path / "run", ["joint-doc", "joint-doc-near", "bm25-near", "bm25-near-words"]
     run_beir([str(tiny), "--dense", "minilm", "--output", str(output), "--systems", *names])
     plain, near = (Bm25(output / "words", near_words=folder) for folder in (None, output / "near-words"))
     documents = replace(near, documents_only=True)
-    for name, bm25 in zip(names, (plain, near, documents), strict=True):
+    for name, bm25 in zip(names, (plain, near, documents, near), strict=True):
         index = parse_system(name).index_name
         found = {id: words_of(vector) for id, vector in vectors_of(output / "impacts" / index).items()}
         largest = max(float(shard.vectors.max()) for shard in bm25.shards())
@@ -305,5 +305,6 @@ def test_smooth_joint_indexes_have_both_expansions_and_bm25_smooth_one(tiny: Pat
         assert joint and (joint.expanded, joint.documents_only) == (bm25 is not plain, bm25 is documents)
     (own,), (both,) = plain.shards(), documents.shards()
     assert both.vectors.nnz > own.vectors.nnz and ((both.vectors - own.vectors).data > 0).all()
-    encoded = vectors_of(output / "impacts" / "bm25-near")
-    assert all(term.startswith("bm25:") for vector in encoded.values() for term in vector)
+    for name in names[2:]:
+        encoded = vectors_of(output / "impacts" / name)
+        assert all(term.startswith("bm25:") for vector in encoded.values() for term in vector)
