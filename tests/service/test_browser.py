@@ -124,7 +124,7 @@ def test_the_keyboard_is_enough(page: Page) -> None:
     expect(page.get_by_role("searchbox", name="Query")).to_be_visible()
 
 
-def test_two_systems_are_side_by_side_but_stacked_on_a_phone(page: Page, address: str) -> None:
+def test_two_systems_are_side_by_side_but_stacked_on_a_phone(page: Page) -> None:
     page.get_by_text("Options").click()
     page.get_by_label("System").select_option("joint")
     page.get_by_label("Compare with").select_option("bm25")
