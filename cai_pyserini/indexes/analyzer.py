@@ -38,6 +38,12 @@ def exact_words(text: str) -> list[str]:
     return EXACT.findall(text.lower())
 
 
+def _words_in(encoded: str) -> list[str]:
+    """Words from JSON, split at spaces, which some of the Korean dictionary's have, and an impact index cannot hold."""
+    words = json.loads(encoded)
+    return [part for word in words for part in filter(None, word.split(" "))] if " " in encoded else words
+
+
 class Analyzer:
     """Text -> words, as in a BM25 index, except that DELIMITER, which an impact index cannot hold, is white space.
 
@@ -101,14 +107,14 @@ class _OneLanguage:
     def _words(self, text: str) -> list[str]:
         # One string from Java is faster than a call per word.
         words = self._analyze(self._analyzer, text.replace(DELIMITER, " "))
-        return json.loads(self._json.writeValueAsString(words))
+        return _words_in(self._json.writeValueAsString(words))
 
     @jvm.using_java("analyzing")
     def many(self, texts: Sequence[str], threads: int = 1) -> list[list[str]]:
         if len(texts) == 1:
             return [self(texts[0])]
         parts = batch.parts([(text.replace(DELIMITER, " "),) for text in texts])
-        return [json.loads(words) for part in parts for words in self._batch(part, threads)]
+        return [_words_in(words) for part in parts for words in self._batch(part, threads)]
 
     @cached_property
     def _batch(self) -> batch.Batch:
