@@ -25,8 +25,7 @@ import pandas as pd
 
 from cai_pyserini.analysis.settings import Report, RsjSettings
 from cai_pyserini.collections.contract import Collection
-from cai_pyserini.collections.readers import open_collection
-from cai_pyserini.core.config import load_index_config
+from cai_pyserini.collections.readers import load_in_languages, open_collection
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
@@ -54,7 +53,7 @@ class Analysis(NamedTuple):
 
 def rsj(settings: RsjSettings) -> Report:
     """The ΔRSJ of runs by group, as median and mean, and a table of all pairs."""
-    config = load_index_config(settings.collection)
+    config = load_in_languages(settings.collection)
     split = settings.split or config.split
     runs: dict[str, DocumentSets] = {}
     for path in settings.trec:

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple, Self
 
-from cai_pyserini.collections.languages import LANGUAGE, language_of
+from cai_pyserini.collections.languages import LANGUAGE, language_of, languages_of
 from cai_pyserini.collections.passages import WORDS, passages
 from cai_pyserini.collections.values import SeenIds, plain, whole_number
 from cai_pyserini.core.config import ENGLISH, PASSAGE, Language, document_of, languages_in
@@ -176,6 +176,10 @@ class Collection(ABC):
     def beginning(self, count: int) -> list[str]:
         """The texts of the first `count` whole documents, unchecked."""
         return [self.contents_of(record) for record in islice(self._normalized_documents(), count)]
+
+    def languages(self) -> list[str]:
+        """The languages of the documents, unchecked, most frequent first."""
+        return languages_of(self._normalized_documents())
 
     def contents(self, ids: Set[str], source: str) -> dict[str, str]:
         """The texts of these whole documents by id. Raises CaiError for an unknown id, with `source` as its place."""

@@ -13,8 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from cai_pyserini.collections.spans import Reservoir
-from cai_pyserini.core.config import ENGLISH, LANGUAGES, Language, joined_languages
-from cai_pyserini.core.packages import require_modules
+from cai_pyserini.core.config import ENGLISH
 
 if TYPE_CHECKING:
     from cai_pyserini.collections.contract import Record
@@ -26,17 +25,19 @@ LIKELY = 0.1  # likely languages have at least this share of the most probable o
 FIRST, SAMPLE, SEED = 100_000, 1_000, 42  # documents for the languages of a collection: a sample of the first ones
 CERTAIN = 0.8  # probability of the language of a document that counts for the languages of a collection
 MIN_SHARE = 0.02  # of these documents
+NOT_COUNTED = ("", "zxx", "la")  # uncertain; no language; Latin, which a quarter of the English names of diseases seems
 
 
-def languages_of(documents: Iterable["Record"]) -> Language:
-    """The languages of a collection, of those with an analyzer: each that at least MIN_SHARE of the documents have,
-    of those whose language is certain; English if there are none. Reads at most FIRST documents."""
+def languages_of(documents: Iterable["Record"]) -> list[str]:
+    """The languages of a collection, most frequent first: each that at least MIN_SHARE of the documents have, of those
+    whose language is certain; English if there are none. Reads at most FIRST documents."""
     sample = Reservoir[tuple[str, str]](SAMPLE, Random(SEED))
     for document in islice(documents, FIRST):
         sample.add((declared(document), beginning(document)))
-    found = Counter(filter(None, (language or _certain(text) for language, text in sample.items)))
-    frequent = [each for each, count in found.items() if each in LANGUAGES and count >= MIN_SHARE * found.total()]
-    return joined_languages(frequent) if frequent else ENGLISH
+    found = Counter(language or _certain(text) for language, text in sample.items)
+    for other in NOT_COUNTED:
+        del found[other]
+    return [each for each, count in found.most_common() if count >= MIN_SHARE * found.total()] or [ENGLISH]
 
 
 def language_of(document: "Record", languages: Iterable[str]) -> str:
@@ -78,8 +79,7 @@ def _probabilities(text: str, languages: tuple[str, ...] = ()) -> dict[str, floa
 @cache
 def _identifier(languages: tuple[str, ...] = ()) -> Any:
     if not languages:
-        require_modules(("py3langid",), "files")
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # of the extra `files`
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # rarely needed
 
         return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)  # takes half a second
     identifier = copy(_identifier())

@@ -38,13 +38,13 @@ def numbered(*texts: str) -> dict[str, str]:
         (TEXTS["de"] * 2 + [OTHERS["en"]], "de"),  # one of 121 documents
         (TEXTS["de"] + [OTHERS["en"]] * 2, "de+en"),
         ([OTHERS["nb"], OTHERS["wuu"]], "no+zh"),  # languages that share an analyzer
-        ([OTHERS["cs"]] * 9, "en"),  # without an analyzer
+        ([OTHERS["cs"]] * 9, "cs"),
         (["", "12:45", "XQ-7"], "en"),
     ],
 )
 def test_the_languages_of_a_collection_are_those_of_enough_documents(texts: list[str], expected: str) -> None:
     """The fault: a prefix stands for all of a collection that is sorted by language."""
-    assert languages_of(records(numbered(*texts))) == expected
+    assert "+".join(sorted(languages_of(records(numbered(*texts))))) == expected
 
 
 def test_a_declared_language_counts_before_a_guess() -> None:
@@ -52,7 +52,7 @@ def test_a_declared_language_counts_before_a_guess() -> None:
     assert [language_of(each, languages) for each in records(german)] == ["de"]
     for declared, expected in {"ja": "ja", "nb-NO": "no", "de_AT": "de", "fr": "de", "": "de"}.items():
         assert [language_of(each, languages) for each in records(german, language=declared)] == [expected]
-    assert languages_of(records(german, language="fr")) == "fr"
+    assert languages_of(records(german, language="fr")) == ["fr"]
 
 
 def test_a_short_query_can_be_in_several_languages() -> None:
