@@ -21,9 +21,21 @@ PYSERINI = "pyserini:"  # prefix of the source of a collection that is a prebuil
 WORD = "bm25:"  # prefix of BM25 words in a joint index; no token has it
 JOINT_BITS = 7  # more bits changed no ranking
 ColumnNames = dict[Literal["id", "title", "text"], str]
-LANGUAGES = (  # the values of Anserini's -language
+ANSERINI_LANGUAGES = (  # the values of Anserini's -language
     "ar", "bn", "da", "de", "en", "es", "fa", "fi", "fr", "ha", "hi", "hu", "id", "it", "ja", "ko", "nl", "no",
     "pl", "pt", "ru", "so", "sv", "sw", "te", "th", "tr", "uk", "yo", "zh",
+)  # fmt: skip
+LUCENE_LANGUAGES = {  # with an analyzer of Lucene's that Anserini does not offer: its class
+    "bg": "bg.Bulgarian", "ca": "ca.Catalan", "ckb": "ckb.Sorani", "cs": "cz.Czech", "el": "el.Greek",
+    "et": "et.Estonian", "eu": "eu.Basque", "ga": "ga.Irish", "gl": "gl.Galician", "hy": "hy.Armenian",
+    "lt": "lt.Lithuanian", "lv": "lv.Latvian", "ne": "ne.Nepali", "ro": "ro.Romanian", "sr": "sr.Serbian",
+    "ta": "ta.Tamil",
+}  # fmt: skip
+LANGUAGES = (  # these, and others that can be guessed, whose words are only found and put in lower case
+    *ANSERINI_LANGUAGES, *LUCENE_LANGUAGES,
+    "af", "am", "as", "az", "be", "br", "bs", "cy", "eo", "fo", "fy", "gd", "gu", "he", "hr", "ht", "is", "jv", "ka",
+    "kk", "km", "kn", "ku", "ky", "lb", "lo", "mg", "mk", "ml", "mn", "mr", "ms", "mt", "my", "oc", "or", "pa", "ps",
+    "rw", "sa", "si", "sk", "sl", "sq", "tg", "tk", "tl", "tt", "ug", "ur", "uz", "vi", "xh", "zu",
 )  # fmt: skip
 logger = logging.getLogger(__name__)
 CHECKPOINTS = ("checkpoint", "query_checkpoint")  # keys whose values can also be Hugging Face ids or pip: paths

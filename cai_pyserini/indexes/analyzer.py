@@ -11,7 +11,7 @@ from typing import Any, Self
 import regex
 
 from cai_pyserini.collections.languages import likely_languages
-from cai_pyserini.core.config import ENGLISH, Language, languages_in
+from cai_pyserini.core.config import ANSERINI_LANGUAGES, ENGLISH, LUCENE_LANGUAGES, Language, languages_in
 from cai_pyserini.core.text import UNSPACED_SCRIPTS
 from cai_pyserini.indexes import batch, jvm
 from cai_pyserini.vectors.json_vectors import DELIMITER
@@ -24,13 +24,16 @@ UNANALYZED = ("ha", "so", "sw", "yo")  # languages whose texts are only split at
 
 
 def lucene_analyzer(language: str) -> Any:
-    """The analyzer that Anserini's IndexCollection uses for -language; for English, its default analyzer."""
-    java = jvm.java_class
+    """The analyzer that Anserini's IndexCollection uses for -language, its default analyzer for English; for other
+    languages Lucene's own, or else its standard one, which neither stems nor stops."""
+    java, lucene = jvm.java_class, "org.apache.lucene.analysis"
     if language == ENGLISH:
         return java("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()
     if language in UNANALYZED:
-        return java("org.apache.lucene.analysis.core.WhitespaceAnalyzer")()
-    return java("io.anserini.analysis.AnalyzerMap").getLanguageSpecificAnalyzer(language)
+        return java(f"{lucene}.core.WhitespaceAnalyzer")()
+    if language in ANSERINI_LANGUAGES:
+        return java("io.anserini.analysis.AnalyzerMap").getLanguageSpecificAnalyzer(language)
+    return java(f"{lucene}.{LUCENE_LANGUAGES.get(language, 'standard.Standard')}Analyzer")()
 
 
 def exact_words(text: str) -> list[str]:
