@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # A BEIR run from a clean clone: sets itself up in .venv, then calls `cai-pyserini run`, whose arguments it takes; without
-# a collection, it runs hpo. `./run_beir.sh --help` says more, also before the set-up.
+# a collection, it runs hpo. After the set-up, `./run_beir.sh --help` describes them, as the site's reference does.
 # `./run_beir.sh --paper` trains and evaluates the rows of the paper's Table 3, at a small scale; it needs Debian.
-# Sourced, it only defines `set_up`, which the tests use too.
+
+# Sourced, this file only defines `set_up`, which the tests use too.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -118,17 +119,16 @@ if [ "${BASH_SOURCE[0]}" = "$0" ]; then
     paper "${@:2}"
     exit
   fi
-  extras=demo
+  extras=demo config=
   for argument; do
-    if [[ $argument = --adapt || $argument = --config* ]]; then # its file may train
-      extras=demo,trainer
-    fi
+    case $argument in
+      --adapt) extras=demo,trainer ;;
+      --config*) extras=demo,trainer config=given ;; # its file may train
+      -h | --help) is_set_up "$extras" || exec sed -n '2,/^$/s/^# //p' "${BASH_SOURCE[0]}" ;;
+    esac
   done
-  any_python -P -m cai_pyserini.experiments.check_run "$@" || case $? in
-    3) exit 0 ;; # after --help
-    4) set -- hpo "$@" ;;
-    *) exit ;; # with its error
-  esac
-  set_up "$extras" && exec "$root/.venv/bin/python" -m cai_pyserini run "$@"
-  exit 1
+  set_up "$extras" || exit
+  run=("$root/.venv/bin/python" -m cai_pyserini run "$@")
+  [ -z "$config" ] || exec "${run[@]}"
+  exec "${run[@]}" --config <(echo "collections: hpo") # which other collections override
 fi

@@ -6,8 +6,10 @@ the gain on pseudo queries, which search for the rest of their document. With --
 have one of N common words, which are more alike than all: IDF, BM25 and all else are then of these documents alone.
 
 Vectors, IDF and words are made in --output/COLLECTION/ENCODER, unless they are there: a run has the same folders, so
-`--output runs/idf` takes those of `cai-pyserini run --config benchmarks/idf.yaml`. p is that of a paired t-test against
-unweighted documents, Holm-corrected for the weightings of a row. Of more than QUERIES queries, a sample is scored.
+`--output runs/idf` takes those of `cai-pyserini run --config benchmarks/idf.yaml`. Several encoders are the seeds of a
+training: values are means over them. p is that of a paired t-test against unweighted documents, or of crossed random
+effects of seeds and queries, Holm-corrected for the weightings of a row. Of more than QUERIES queries, a sample is
+scored.
 """
 
 import random
@@ -32,7 +34,8 @@ from cai_pyserini.indexes.words import count_words
 from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.idf import Idf
 from cai_pyserini.runs.measures import measure
-from cai_pyserini.runs.significance import Significance, p_text
+from cai_pyserini.runs.seeds import over_seeds
+from cai_pyserini.runs.significance import holm_corrected, p_text
 from cai_pyserini.runs.trec import run_of
 from cai_pyserini.trainer.pseudo_queries import pseudo_queries, remainder
 from cai_pyserini.vectors.bm25 import Bm25, WordWeighting
@@ -205,40 +208,47 @@ class Documents:
         return {f"pseudo {name}": float(gains[kinds == name].mean()) for name in ("title", "span") if name in kinds}
 
 
-def rows_of(name: str, documents: Documents, joint: bool) -> list[list[str]]:
-    """A row of the table for each kind of query."""
+def rows_of(name: str, seeds: Sequence[Documents], joint: bool) -> list[list[str]]:
+    """A row of the table for each kind of query, from the same documents in the vectors of each seed."""
     rows = []
     for kind, system in KINDS.items():
-        values = {weighting: documents.values(kind, weighting, joint) for weighting in WEIGHTINGS}
-        found = Significance(values).compare([("none", weighting) for weighting in WEIGHTINGS[1:]])
-        means = {weighting: np.mean([*each.values()]) for weighting, each in values.items()}
-        cells = [f"{means[w]:.4f} ({c.difference:+.4f}, {p_text(c.p)})" for (_, w), c in found.items()]
-        rows.append([name, "joint-" * joint + system, f"{len(documents.queries):,}", f"{means['none']:.4f}", *cells])
+        values = {weighting: [each.values(kind, weighting, joint) for each in seeds] for weighting in WEIGHTINGS}
+        found = holm_corrected({w: over_seeds(values["none"], values[w]) for w in WEIGHTINGS[1:]})
+        means = {weighting: np.mean([[*each.values()] for each in of]) for weighting, of in values.items()}
+        cells = [f"{means[w]:.4f} ({c.difference:+.4f}, {p_text(c.p)})" for w, c in found.items()]
+        rows.append([name, "joint-" * joint + system, f"{len(seeds[0].queries):,}", f"{means['none']:.4f}", *cells])
     return rows
 
 
 def main() -> None:
     parser = harness.parser(__doc__, collection=False, repeats=None)
     parser.add_argument("collections", nargs="+", help="names in index_configs/, YAML files, or BEIR folders")
-    parser.add_argument("--encoder", default="splade-tiny", help="a name in encoders/, or a checkpoint folder")
+    parser.add_argument(
+        "--encoder", nargs="+", default=["splade-tiny"], help="names in encoders/, or checkpoint folders"
+    )
     parser.add_argument("--output", type=Path, required=True, help="folder of vectors, which are kept")
     parser.add_argument("--general", type=Path, help="a file of general_pairs.py, for document frequencies elsewhere")
     parser.add_argument("--parts", type=int, default=0, help="of each collection, at most")
     args = parser.parse_args()
-    encoder, general = EncoderModel(load_encoder(args.encoder)), None
+    encoders, general = [EncoderModel(load_encoder(each)) for each in args.encoder], None
     if args.general:
         passages = (line["positive"] for _, line in islice(jsonl.read(args.general, ["positive"]), PASSAGES))
-        general = Idf.count(passages, encoder.tokenizer)
+        general = Idf.count(passages, encoders[0].tokenizer)
     values, statistics = list[list[str]](), list[list[str]]()
     header: list[str] = []
     for collection in args.collections:
-        source = Source(collection, encoder, args.output / Path(collection).stem / encoder.config.name)
-        everything = source.name, Documents(source, np.arange(len(source.ids)))
-        for name, documents in chain([everything], source.parts(args.parts)):
-            values += [row for joint in (False, True) for row in rows_of(name, documents, joint)]
+        folder = args.output / Path(collection).stem
+        source, *others = [Source(collection, each, folder / each.config.name) for each in encoders]
+        every = np.arange(len(source.ids))
+        whole = [Documents(each, every) for each in (source, *others)]
+        for joint in (False, True):
+            values += rows_of(source.name, whole, joint)
+        for name, documents in chain([(source.name, whole[0])], source.parts(args.parts)):
+            if documents is not whole[0]:
+                values += [row for joint in (False, True) for row in rows_of(name, [documents], joint)]
             for kind, system in KINDS.items():
                 found = documents.statistics(kind, general)
-                if documents is everything[1]:
+                if documents is whole[0]:
                     found |= documents.pseudo(kind)
                 header = header or [*found]
                 numbers = (f"{value:.3f}" for value in found.values())

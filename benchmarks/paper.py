@@ -249,7 +249,7 @@ def classes(folder: str, base: str) -> harness.Result:
     from cai_pyserini.vectors.bm25 import Bm25
 
     run, tokenizer, analyze = RunFolder(Path(folder)), AutoTokenizer.from_pretrained(base), Analyzer()
-    bm25 = Bm25(run.words)
+    bm25 = Bm25(run.folder / "words")
     frequencies = sum(np.bincount(shard.vectors.indices, minlength=len(bm25.words)) for shard in bm25.counts)
     documents = dict(zip(bm25.words, frequencies.tolist(), strict=True))
     found: dict[str, list[str]] = {name: [] for name in CLASSES}

@@ -26,7 +26,7 @@ from scipy.sparse import csr_matrix, diags_array, vstack
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import Bm25Parameters, load_encoder
 from cai_pyserini.core.tables import markdown
-from cai_pyserini.experiments.artifacts import DenseEncoder, SpladeEncoder
+from cai_pyserini.experiments.artifacts import DenseEncoder, EncodedQueries, SpladeEncoder
 from cai_pyserini.experiments.index_artifacts import NearDocuments, index_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import SINGLE
@@ -64,19 +64,19 @@ class Run:
         qrels = run.qrels or {}
         self.qrels = {query: qrels[query] for query in self.queries}
         self.removes_query = not any(grades.get(query, 0) > 0 for query, grades in qrels.items())
-        splade, encoded, words = SINGLE["splade-idf"], SpladeEncoder(run), run.folder / "words"
+        joint, encoded, words = SINGLE["joint-splade-idf"], SpladeEncoder(run), run.folder / "words"
         raw, dense = encoded.documents().vectors(), DenseEncoder(run).documents().vectors()
         self.ids = [id for shard in raw for id in shard.ids]
         self.documents: csr_matrix = vstack([shard.vectors for shard in raw], format="csr")
         smoothed = NearDocuments(encoded).vectors()
         self.smoothed: csr_matrix = vstack([shard.vectors for shard in smoothed], format="csr")
         self.near = np.vstack([shard.vectors for shard in dense])
-        encoder = load_encoder(str(index_of(splade, run).output))
+        encoder = load_encoder(str(index_of(joint, run).output))
         self.idf = diags_array(idf_weights(encoder, raw.vocabulary))
         bm25, analyze = Bm25(words), Analyzer()
         self.weights = _stacked(bm25.shards())
-        expansion = run.folder / "expansion"
-        self.counted = _stacked(Bm25(words, near_words=expansion, documents_only=True).shards())
+        near_words = run.place("near-words")
+        self.counted = _stacked(Bm25(words, near_words=near_words, documents_only=True).shards())
         columns = {word: column for column, word in enumerate(bm25.words)}
         asked = {"queries": [run.topics[query] for query in self.queries], "spans": [text for text, _ in bm25.spans]}
         self.splade = {kind: encode_queries(encoded.opened(), texts) for kind, texts in asked.items()}
@@ -84,7 +84,7 @@ class Run:
         self.words = {kind: _counts([analyze(text) for text in texts], columns) for kind, texts in asked.items()}
         self.bm25 = {kind: (counts @ self.weights.T).toarray() for kind, counts in self.words.items()}
         self.columns = columns
-        lexicon = [line for _, line in jsonl.read(run.words / "lexicon.jsonl", ["word", "form"])]
+        lexicon = [line for _, line in jsonl.read(words / "lexicon.jsonl", ["word", "form"])]
         self.parts = Vectors(words, "words"), dense
         self.lexicon = {line["word"]: line["form"] for line in lexicon}
         self.places = np.array([columns[word] for word in self.lexicon])
@@ -93,7 +93,7 @@ class Run:
         self.lengths = np.asarray(self.counts.sum(1)).ravel()
         self.frequencies = self.counts.getnnz(axis=0)[self.places]
         self.word_idf, self.average = bm25.weighting.idf, bm25.weighting.average
-        stored = Vectors(run.vectors_of(dense, "queries"))
+        stored = Vectors(EncodedQueries(DenseEncoder(run)).output)
         self.dense_queries = np.vstack([shard.vectors for shard in stored])[rows]
         self.dense = self.dense_queries @ self.near.T
 

@@ -25,7 +25,7 @@ def mix_vectors(source: str, documents: int, output: str) -> harness.Result:
 
     given = Vectors(Path(source))
     matrices = [shard.vectors for shard in given]
-    dense = given.kind == "dense"
+    dense = given.encoder["kind"] == "dense"
     real = np.vstack(matrices) if dense else vstack(matrices, "csr")
     draw = np.random.default_rng(42)  # the same pairs for sparse and dense vectors
     pairs, shares = draw.integers(0, len(given), (2, documents)), draw.uniform(0.3, 0.5, documents).astype(np.float32)

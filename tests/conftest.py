@@ -24,6 +24,7 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact, manifest
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import write_text
 from cai_pyserini.experiments import report_charts
 from cai_pyserini.indexes import jvm
 from cai_pyserini.models.checkpoint import checkpoint_folder
@@ -246,14 +247,7 @@ def metadata_run(shared: Path) -> Path:
     with FileLock(shared / "metadata.lock"):
         if not (folder / "run" / "report.md").exists():
             folder.mkdir(exist_ok=True)
-            systems = [
-                "bm25",
-                "splade-idf",
-                "joint",
-                "dense",
-                "hybrid-splade-idf-minmax",
-                "hybrid-dense-minmax",
-            ]
+            systems = ["bm25", "splade-idf", "joint", "dense", "hybrid-splade-idf-minmax", "hybrid-dense-minmax"]
             flags = ["--dense", "minilm", "--output", str(folder / "run"), "--systems", *systems]
             beir([str(write_collection(folder)), *flags])
     return folder / "run"
@@ -401,12 +395,18 @@ def stored_idf(folder: Path, documents: int, frequencies: Sequence[int], vocabul
     return artifact.make(folder, artifact.recipe("idf", {}), write)
 
 
-def corpus_of(folder: Path, texts: Mapping[str, str]) -> BeirFolder:
-    """A collection of texts by document id, written to a folder."""
-    folder.mkdir(exist_ok=True)
-    lines = [json.dumps({"_id": id, "text": text}) + "\n" for id, text in texts.items()]
-    (folder / "corpus.jsonl").write_text("".join(lines), encoding="utf-8")
-    return BeirFolder(folder, "made")
+def corpus_of(
+    folder: Path, texts: Mapping[str, str], queries: Mapping[str, str] | None = None, **qrels: Mapping[str, Any]
+) -> BeirFolder:
+    """A collection of texts by document id, perhaps with queries and the qrels of splits, written to a folder."""
+    for name, by_id in (("corpus", texts), ("queries", queries)):
+        if by_id:
+            lines = [json.dumps({"_id": id, "text": text}) + "\n" for id, text in by_id.items()]
+            write_text(folder / f"{name}.jsonl", "".join(lines))
+    for split, judged in qrels.items():
+        lines = [f"{query}\t{id}\t{grade}\n" for query, grades in judged.items() for id, grade in grades.items()]
+        write_text(folder / "qrels" / f"{split}.tsv", "".join(["query-id\tcorpus-id\tscore\n", *lines]))
+    return BeirFolder(folder, folder.name)
 
 
 def json_lines(path: Path) -> list[dict]:

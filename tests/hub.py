@@ -10,9 +10,11 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from tests.servers import Handler, answering
 
 Files = dict[str, bytes]
 OWNER, OTHER = "hf_owner", "hf_other"  # tokens; OWNER may do everything
@@ -52,11 +54,9 @@ class Hub(ThreadingHTTPServer):
 @contextmanager
 def serving() -> Iterator[Hub]:
     """A hub that answers until the block ends."""
-    with Hub() as hub:
-        threading.Thread(target=hub.serve_forever, args=[0.01], daemon=True).start()
+    with answering(Hub()) as hub:
         yield hub
         hub.closing.set()
-        hub.shutdown()
 
 
 def _sha256(data: bytes) -> str:
@@ -69,12 +69,9 @@ def _commit(files: Mapping[str, bytes]) -> str:
     ).hexdigest()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     server: Hub
     protocol_version = "HTTP/1.1"
-
-    def log_message(self, *arguments: object) -> None:
-        """Nothing is logged."""
 
     def do_GET(self) -> None:
         self.server.requests.append(f"{self.command} {self.path}")
@@ -96,18 +93,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.server.requests.append(f"{self.command} {self.path}")
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        body = self.body()
         path = urlsplit(self.path).path
         if self._is_refused():
             return
         if path == "/api/validate-yaml":
             self._json({})
         elif self._token() != OWNER:
-            self._error(
-                403 if self._token() else 401,
-                "",
-                "You don't have the rights to create a model" if self._token() else "",
-            )
+            message = "You don't have the rights to create a model" if self._token() else ""
+            self._error(403 if self._token() else 401, "", message)
         elif path == "/api/repos/create":
             self._create(json.loads(body))
         elif found := BATCH.fullmatch(path):
@@ -123,8 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         self.server.requests.append(f"{self.command} {self.path}")
-        data = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.stored[self.path.removeprefix("/large/")] = data
+        self.server.stored[self.path.removeprefix("/large/")] = self.body()
         self._json({})
 
     def _token(self) -> str:

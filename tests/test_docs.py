@@ -300,14 +300,6 @@ def test_the_page_of_models_has_every_encoder() -> None:
     assert sorted(name for row in rows for name in re.findall(r"`([^`]+)`", row)) == names("encoders")
 
 
-def test_the_main_way_is_short() -> None:
-    page = (ROOT / "docs" / "design" / "architecture.md").read_text(encoding="utf-8")
-    rows = [line for line in page.split("## The main way")[1].splitlines() if line.startswith("| [")]
-    files = [path for row in rows for path in re.findall(r"\(\.\./\.\./(cai_pyserini/\w+/\w+\.py)\)", row)]
-    assert len(files) == len(set(files)) == 27
-    assert sum(len((ROOT / file).read_text(encoding="utf-8").splitlines()) for file in files) < 5400
-
-
 def test_files_that_contributing_names_exist() -> None:
     prose = FENCE.sub("", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     named = set(re.findall(r"`(\w+/[\w/]*(?:\.py)?)`", prose))

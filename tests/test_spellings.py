@@ -3,7 +3,6 @@
 The words of each language are spelled in all forms, each the text of one document, and each is a query.
 """
 
-import json
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,12 +112,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """A run of SYSTEMS over FORMS, and texts without accents, with all of these as queries."""
     folder = tmp_path_factory.mktemp("spellings")
     texts = FORMS | {"fever": "fever and a cough", "cold": "a cold cough"}
-    corpus_of(folder / "texts", texts)
-    lines = [json.dumps({"_id": id, "text": text}) + "\n" for id, text in texts.items()]
-    (folder / "texts" / "queries.jsonl").write_text("".join(lines))
-    (folder / "texts" / "qrels").mkdir()
-    qrels = "".join(f"{id}\t{id}\t1\n" for id in texts)
-    (folder / "texts" / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{qrels}")
+    corpus_of(folder / "texts", texts, texts, test={id: {id: 1} for id in texts})
     (folder / "texts.yaml").write_text(f"source: {folder / 'texts'}\nremove_query: never\npassages: 0\n")
     beir([str(folder / "texts.yaml"), "--systems", *SYSTEMS, "--output", str(folder / "run")])
     with Run(folder / "run") as opened:

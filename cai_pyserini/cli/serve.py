@@ -26,8 +26,7 @@ class Serve(Listening, Command):
         "  curl 'http://127.0.0.1:8000/v1/joint/search?query=short+fingers&hits=3'"
     )
     runs: list[AnyPath] = flag(
-        help="run folders, or folders of indexes, or output folders of `cai-pyserini export milvus`",
-        positional=True,
+        help="run folders, or folders of indexes, or output folders of `cai-pyserini export milvus`", positional=True
     )
     systems: list[str] = flag(
         [],

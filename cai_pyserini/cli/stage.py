@@ -257,8 +257,7 @@ class Impact(Stage):
         gt=0,
     )
     near_words: AnyPath | None = flag(
-        None,
-        "with --words: folder written by the stage near-words; adds associated words and neighbours' words",
+        None, "with --words: folder written by the stage near-words; adds associated words and neighbours' words"
     )
     k1: float = flag(BM25.k1, "with --words: k1 of BM25", ge=0)
     b: float = flag(BM25.b, "with --words: b of BM25", ge=0, le=1)

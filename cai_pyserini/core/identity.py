@@ -86,8 +86,7 @@ STAGES = {
     ),
     "expand": Stage("stage near-words", "vectors.near_words -models.splade"),
     "export": Stage(
-        "export",
-        "plugin.ciff plugin.milvus plugin.search_server plugin.seismic plugin.sentence_transformers",
+        "export", "plugin.ciff plugin.milvus plugin.search_server plugin.seismic plugin.sentence_transformers"
     ),
     "fusion fuse": Stage("fuse", "runs.fuse"),
     "fusion rerank": Stage("rerank", "runs.rerank"),

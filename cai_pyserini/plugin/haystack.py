@@ -21,12 +21,7 @@ class CaiRetriever:
     """
 
     def __init__(
-        self,
-        folder: str,
-        system: str | None = None,
-        filter: str | None = None,
-        top_k: int = 10,
-        device: str = "auto",
+        self, folder: str, system: str | None = None, filter: str | None = None, top_k: int = 10, device: str = "auto"
     ):
         self.folder, self.system, self.filter, self.top_k, self.device = folder, system, filter, top_k, device
         self._engine: Engine | None = None

@@ -78,11 +78,7 @@ def _with_misleading_scores(runs: Mapping[Path, Rankings], fusion: Fusion, depth
 
 
 def fuse_runs(
-    runs: Sequence[Rankings],
-    method: str,
-    depth: int = DEPTH,
-    hits: int = 1000,
-    weights: Sequence[float] | None = None,
+    runs: Sequence[Rankings], method: str, depth: int = DEPTH, hits: int = 1000, weights: Sequence[float] | None = None
 ) -> Rankings:
     """Fuse the best `depth` documents per query of two or more runs.
 

@@ -33,7 +33,7 @@ from cai_pyserini.service.guard import (
 )
 from cai_pyserini.service.mcp import ForwardedResponse, over_http
 from cai_pyserini.service.page import SCRIPT, STYLE, Search, render
-from cai_pyserini.service.queue import Job, Service, documents
+from cai_pyserini.service.queue import Job, SearchResults, Service, documents
 from cai_pyserini.service.schema import DocumentForm, Name, Text
 
 PUBLIC_ROUTES = {"/health", "/ready", "/openapi.json"}  # need no key
@@ -68,47 +68,31 @@ async def search(
     """The best documents for a query, or the documents most similar to one. Facets count all documents that contain
     a word of the query and pass the filter."""
     asked.check()
+    shown = text = asked.query or ""
     filters: Filters = asked.filter or None
+    if asked.syntax:
+        text, filters = without_operators(text, asked.filter)
+    show = documents(form.max_doc_length, asked.snippets)
+    options: dict[str, Any] = {"hits": asked.hits, "sort": asked.sort or None, "show": show, "filter": filters}
+    excerpts, answer = None, SearchResults([[]])
     if asked.budget_tokens:
-        return await _excerpts(service, index, asked, asked.budget_tokens)
-    options: dict[str, Any] = {
-        "hits": asked.hits,
-        "sort": asked.sort or None,
-        "show": documents(form.max_doc_length, asked.snippets),
-    }
-    if asked.query is None:
-        stored, answer = await service.similar(index, asked.like or "", filter=filters, **options)
+        excerpts = await service.excerpts(index, text, asked.budget_tokens, filters)
+    elif asked.query is None:
+        stored, answer = await service.similar(index, asked.like or "", **options)
         shown = text = stored.contents
     else:
-        shown = text = asked.query
-        if asked.syntax:
-            text, filters = without_operators(text, asked.filter)
-        answer = await service.search(Job(index=index, texts=[text], rerank=asked.rerank, filter=filters, **options))
+        answer = await service.search(Job(index=index, texts=[text], rerank=asked.rerank, **options))
         note(texts=[shown])
-    facets = asked.facets.split(",") if asked.facets else []
-    counts = await _facets(service, index, [text], facets, filters)
+    (facets,) = await _facets(service, index, [text], asked.facets.split(",") if asked.facets else [], filters)
     return schema.SearchAnswer(
         index=index,
         query=schema.Query(text=shown),
         candidates=form.candidates(answer.rankings[0]),
-        facets=counts[0],
+        excerpts=excerpts,
+        facets=facets,
         degraded=answer.degraded,
         reranked=answer.reranked,
     )
-
-
-async def _excerpts(
-    service: Service, index: str, asked: schema.SearchParameters, budget_tokens: int
-) -> schema.SearchAnswer:
-    """An answer with excerpts instead of documents."""
-    text = asked.query or ""
-    filters: Filters = asked.filter or None
-    if asked.syntax:
-        text, filters = without_operators(text, asked.filter)
-    found = await service.excerpts(index, text, budget_tokens, filters)
-    counts = await _facets(service, index, [text], asked.facets.split(",") if asked.facets else [], filters)
-    query = schema.Query(text=asked.query or "")
-    return schema.SearchAnswer(index=index, query=query, candidates=[], excerpts=found, facets=counts[0])
 
 
 @routes.post("/v1/{index}/search")
@@ -237,8 +221,7 @@ async def document_page(
     id: Annotated[Name, Parameter(description="a document, or a passage of one")],
     *,
     part: Annotated[
-        int | None,
-        Parameter(description="of a long text; by default, that of its best passage", ge=1, le=MAX_PARTS),
+        int | None, Parameter(description="of a long text; by default, that of its best passage", ge=1, le=MAX_PARTS)
     ] = None,
     search: PageSearch,
 ) -> str:

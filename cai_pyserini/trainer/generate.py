@@ -21,12 +21,7 @@ from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.models.checkpoint import (
-    checkpoint_digest,
-    load_checkpoint,
-    require_positions,
-    require_safetensors,
-)
+from cai_pyserini.models.checkpoint import checkpoint_digest, load_checkpoint, require_positions, require_safetensors
 from cai_pyserini.models.device import resolve_device
 from cai_pyserini.models.tokenizer import Done, load_tokenizer, text_batches
 from cai_pyserini.models.transformer import batches as by_length

@@ -179,10 +179,7 @@ class AdaptSettings(FileSettings):
     dense: str | None = flag(None, "use this dense encoder as teacher, such as minilm, and adapt it too")
     queries: int = flag(5000, "maximum number of pseudo queries for training", ge=1)
     weight: float | None = flag(
-        None,
-        "weight of the new checkpoints in the mean (default: 0, 0.3 or 0.4, by held-out queries)",
-        gt=0,
-        le=1,
+        None, "weight of the new checkpoints in the mean (default: 0, 0.3 or 0.4, by held-out queries)", gt=0, le=1
     )
     alpha: float | None = flag(None, "weight of BM25 in simulated joint systems (default: estimated)", gt=0)
     weights: list[float] = flag([], "weights of BM25, SPLADE and dense in the simulated fusion (default: chosen)")

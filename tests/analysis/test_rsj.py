@@ -10,22 +10,16 @@ from cai_pyserini.analysis.rsj import analyze, rsj_weight
 from cai_pyserini.cli.analyse import main
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
+from tests.conftest import corpus_of
 
 TEXTS = {"d1": "Phytate, cancer", "d2": "cancers", "d3": "a cancer and its diets", "d4": "Dieting"}
 QUERIES = {"q1": "the cancer cancers: diet of a zebra", "q2": "phytate", "q3": "diet", "zebra": "zebra"}
-QRELS = [("q1", "d3", 2), ("q1", "d1", 0), ("q2", "d1", 0), ("q3", "d4", 1), ("zebra", "d4", 1)]
+QRELS = {"q1": {"d3": 2, "d1": 0}, "q2": {"d1": 0}, "q3": {"d4": 1}, "zebra": {"d4": 1}}
 
 
 @pytest.fixture
 def collection(tmp_path: Path) -> BeirFolder:
-    folder = tmp_path / "diets"
-    (folder / "qrels").mkdir(parents=True)
-    for name, texts in (("corpus", TEXTS), ("queries", QUERIES)):
-        records = [json.dumps({"_id": id, "text": text}) + "\n" for id, text in texts.items()]
-        (folder / f"{name}.jsonl").write_text("".join(records))
-    lines = ["query-id\tcorpus-id\tscore\n", *("\t".join(map(str, judgment)) + "\n" for judgment in QRELS)]
-    (folder / "qrels" / "test.tsv").write_text("".join(lines))
-    return BeirFolder(folder, "diets")
+    return corpus_of(tmp_path / "diets", TEXTS, QUERIES, test=QRELS)
 
 
 @pytest.mark.parametrize(

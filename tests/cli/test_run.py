@@ -24,7 +24,7 @@ from cai_pyserini.models.splade import Splade
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.trec import read_run, scores_by_query, top
 from cai_pyserini.vectors.quantization import weighted
-from tests.conftest import DATA, json_lines
+from tests.conftest import DATA, corpus_of, json_lines
 from tests.experiments.conftest import on_collection
 from tests.experiments.test_systems import DEFAULTS
 
@@ -264,11 +264,7 @@ def test_joint_smooth_and_bm25_splade_dense(
 
 @slow
 def test_depth_reaches_fusion_reranking_and_the_table(
-    tiny: Path,
-    copied: Path,
-    cross_encoder: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tiny: Path, copied: Path, cross_encoder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["hybrid-splade-idf", "cross-encoder"]
     models = ["--cross-encoder", str(cross_encoder)]
@@ -324,11 +320,7 @@ def test_queries_without_qrels_leave_runs(broken: Path, tmp_path: Path, capsys: 
 
 @slow
 def test_documents_alone_leave_indexes(
-    tiny: Path,
-    run_folder: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    later: Callable[[], None],
+    tiny: Path, run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], later: Callable[[], None]
 ) -> None:
     with (tmp_path / "notes.csv").open("w", encoding="utf-8", newline="") as file:
         rows = csv.DictWriter(file, ["text", "docid", "title"], extrasaction="ignore")
@@ -423,10 +415,7 @@ def test_a_system_that_finds_nothing_has_0_in_every_measure(
     cross_encoder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It ended the run; and the recall among no other documents was NaN, which is no JSON."""
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "corpus.jsonl").write_text('{"_id": "d1", "text": "zinc and colds"}\n')
-    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "xyzzy"}\n')
-    (tmp_path / "qrels" / "test.tsv").write_text("q1\td1\t1\n")
+    corpus_of(tmp_path, {"d1": "zinc and colds"}, {"q1": "xyzzy"}, test={"q1": {"d1": 1}})
     hybrids = [f"hybrid-splade-doc-idf-{way}" for way in ("zscore", "minmax")]
     systems, output = ["bm25", "splade-doc-idf", *hybrids, "cross-encoder", "splade-idf"], tmp_path / "run"
     main([str(tmp_path), "--output", str(output), "--cross-encoder", str(cross_encoder), "--systems", *systems])

@@ -80,10 +80,7 @@ def pages() -> dict[str, tuple[bytes, str]]:
             if label not in SEVEN_BITS:
                 made[f"header {label}"] = b"<meta charset=koi8-r><p>" + data, f"text/html; charset={label}"
         told = f"<meta http-equiv=content-type content='text/html; charset={encoding}'>"
-        made[f"equivalent {encoding}"] = (
-            f"<!-- <meta charset=utf-8> -->{told}<p>".encode() + data,
-            "text/html",
-        )
+        made[f"equivalent {encoding}"] = (f"<!-- <meta charset=utf-8> -->{told}<p>".encode() + data, "text/html")
     declared = b"<?xml version='1.0' encoding='windows-1251'?><html><p>" + bytes_of("windows-1251")
     made["xml"] = declared, "text/html"
     for mark, encoding in (

@@ -9,9 +9,8 @@ import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from email.message import EmailMessage
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from pathlib import Path
-from threading import Thread
 
 import odfdo
 import openpyxl
@@ -28,6 +27,7 @@ from cai_pyserini.collections.readers import load_collection, open_collection
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
 from tests.made_pdf import made_pdf
+from tests.servers import Handler, answering
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
@@ -340,12 +340,11 @@ def test_nothing_is_fetched(write) -> None:
     """The fault: a document makes its reader fetch an image, a style sheet, a DTD or an entity from a network."""
     asked = []
 
-    class Server(BaseHTTPRequestHandler):
+    class Web(Handler):
         def do_GET(self) -> None:
             asked.append(self.path)
 
-    server = HTTPServer(("127.0.0.1", 0), Server)
-    Thread(target=server.serve_forever, daemon=True).start()
+    server = HTTPServer(("127.0.0.1", 0), Web)
     url = f"http://127.0.0.1:{server.server_port}/x"
     entity = f'<!DOCTYPE x SYSTEM "{url}" [<!ENTITY e SYSTEM "{url}"><!ENTITY f SYSTEM "file:///etc/passwd">]>'
     page = f'<html><head><link rel="stylesheet" href="{url}"></head><body><img src="{url}">text &e;&f;</body></html>'
@@ -361,8 +360,8 @@ def test_nothing_is_fetched(write) -> None:
             }
         ),
     }
-    found = records(write(files))
-    server.shutdown()
+    with answering(server):
+        found = records(write(files))
     assert not asked
     assert found.keys() == files.keys() and not any("root:" in record.text for record in found.values())
 

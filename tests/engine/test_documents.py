@@ -22,6 +22,7 @@ from cai_pyserini.indexes.lucene import READER
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.indexes.writer import DocumentAdder, _open, writing
 from cai_pyserini.plugin.documents import documents as retrieved
+from tests.conftest import corpus_of
 
 pytestmark = pytest.mark.slow
 DOCUMENTS = {
@@ -50,12 +51,7 @@ def collection(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     made = BeirFolder(folder, "made", fields, metadata=kinds).in_passages(4, 1)
     generated = None
     if request.param == "generated":
-        (folder / "train").mkdir()
-        (folder / "train" / "corpus.jsonl").write_text('{"_id": "x", "text": ""}')
-        (folder / "train" / "queries.jsonl").write_text('{"_id": "g", "text": "what helps"}')
-        (folder / "train" / "qrels").mkdir()
-        (folder / "train" / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\ng\tguide\t1\n")
-        generated = BeirFolder(folder / "train", "generated")
+        generated = corpus_of(folder / "generated", {"x": ""}, {"g": "what helps"}, train={"g": {"guide": 1}})
     index_bm25(made, folder / "index", 1, generated)
     return made
 

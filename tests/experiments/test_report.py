@@ -222,10 +222,7 @@ ADAPTED = replace(
     RESULTS,
     systems=RESULTS.systems
     | {"adapted-splade": row(0.65, 0.93, 0.6, 9), "adapted-hybrid-splade-idf": row(0.7, 1, 1, 9)},
-    gains={
-        "adapted-splade": Comparison(0.05, p=0.0004),
-        "adapted-hybrid-splade-idf": Comparison(-0.00002, p=1.0),
-    },
+    gains={"adapted-splade": Comparison(0.05, p=0.0004), "adapted-hybrid-splade-idf": Comparison(-0.00002, p=1.0)},
     decision=["the mean of weights is kept", "one line each"],
 )
 

@@ -1,8 +1,7 @@
 """Whole updates of a real run, compared with runs from scratch."""
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -25,6 +24,7 @@ from cai_pyserini.judging.pool import stored_texts
 from cai_pyserini.runs.trec import read_run, scores_by_query
 from cai_pyserini.vectors.cache import VARIABLE
 from tests.experiments.conftest import SYSTEMS, change, on_collection
+from tests.servers import Handler, answering
 from tests.service.conftest import served
 
 pytestmark = pytest.mark.slow
@@ -160,11 +160,7 @@ def test_a_service_takes_the_new_run_over(
 
 @pytest.mark.parametrize(
     ("status", "reason"),
-    [
-        (302, "HTTP 302: /other"),
-        (200, "no service"),
-        (500, r"HTTP 500: X-API-Key: \*\*\* is wrong"),
-    ],
+    [(302, "HTTP 302: /other"), (200, "no service"), (500, r"HTTP 500: X-API-Key: \*\*\* is wrong")],
 )
 def test_a_key_goes_to_the_service_alone(monkeypatch: pytest.MonkeyPatch, status: int, reason: str) -> None:
     """The faults: what a redirect names gets the key; the command says that the service has reopened its indexes; it
@@ -172,18 +168,13 @@ def test_a_key_goes_to_the_service_alone(monkeypatch: pytest.MonkeyPatch, status
     monkeypatch.setenv(KEY, "sesame")
     asked: list[str] = []
 
-    class Elsewhere(BaseHTTPRequestHandler):
+    class Elsewhere(Handler):
         def do_POST(self) -> None:
             asked.append(self.path)
-            self.send_response(status)
-            if status == 302:
-                self.send_header("Location", "/other")
-            self.end_headers()
-            self.wfile.write(b"X-API-Key: sesame is wrong" if status == 500 else b'{"found": []}')
+            body = b"X-API-Key: sesame is wrong" if status == 500 else b'{"found": []}'
+            self.answer(status, body, {"Location": "/other"} if status == 302 else {})
 
-    with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        with pytest.raises(CaiError, match=f"has not reopened the run, which is up to date: {reason}"):
-            reload(f"http://127.0.0.1:{server.server_port}/")
-        server.shutdown()
+    message = f"has not reopened the run, which is up to date: {reason}"
+    with answering(HTTPServer(("127.0.0.1", 0), Elsewhere)) as server, pytest.raises(CaiError, match=message):
+        reload(f"http://127.0.0.1:{server.server_port}/")
     assert asked == ["/reload"]

@@ -230,10 +230,7 @@ def test_what_cannot_be_updated_is_refused_before_the_work(
             versions.begin(opened)
     updated(only_bm25)
     copy = Path(shutil.copytree(only_bm25, tmp_path / "followed"))
-    with (
-        versions.updating(copy) as opened,
-        pytest.raises(CaiError, match="a copy that followed links: move it away"),
-    ):
+    with versions.updating(copy) as opened, pytest.raises(CaiError, match="a copy that followed links: move it away"):
         versions.begin(opened)
     assert state(copy) == NEW
 

@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.indexes.forward_index import (
-    ENTRIES,
-    IDS,
-    STARTS,
-    ForwardIndex,
-    merge_forward,
-    writing_forward,
-)
+from cai_pyserini.indexes.forward_index import ENTRIES, IDS, STARTS, ForwardIndex, merge_forward, writing_forward
 from cai_pyserini.vectors.json_vectors import DELIMITER
 
 Documents = dict[str, dict[str, int]]

@@ -4,13 +4,12 @@ import asyncio
 import json
 import math
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from cai_pyserini.judging.judgments import MODEL, Judgment, Judgments, qrels_of
 from cai_pyserini.judging.model_judge import Chat, judge, questions, read_prompt, retry_after, shortened
 from cai_pyserini.judging.pool import Pool, open_pool
 from tests.judging.conftest import SYSTEMS
+from tests.servers import Handler, answering
 
 Reply = str | tuple | float | bytes  # an answer; status, headers and perhaps a body; seconds to hang; a body
 Plan = Callable[[str, int], Reply]  # the document's part of the prompt, and how often it was asked for before
@@ -41,9 +41,9 @@ def server(plan: Plan) -> Iterator[tuple[str, list[dict]]]:
     """A server that answers as planned: its address, and the requests it has got."""
     got: list[dict] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Model(Handler):
         def do_POST(self) -> None:
-            question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            question = json.loads(self.body())
             document = parts(question["messages"][0]["content"])[2]
             earlier = sum(request["document"] == document for request in got)
             got.append(
@@ -61,24 +61,10 @@ def server(plan: Plan) -> Iterator[tuple[str, list[dict]]]:
             else:
                 completion = {"choices": [{"message": {"role": "assistant", "content": reply}}]}
                 body = json.dumps(completion).encode()
-            self.send_response(status)
-            for name, value in (headers | {"Content-Length": str(len(body))}).items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(status, body, headers)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    serving = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=serving.serve_forever, args=(0.02,))
-    thread.start()
-    try:
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), Model)) as serving:
         yield f"http://127.0.0.1:{serving.server_port}/v1/", got
-    finally:
-        serving.shutdown()
-        thread.join()
-        serving.server_close()
 
 
 def pool(*texts: str) -> Pool:

@@ -1,11 +1,11 @@
 """A server that speaks as much of the protocol of OpenSearch and Elasticsearch as loading an index needs."""
 
 import json
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
+from http.server import ThreadingHTTPServer
 from typing import Any
+
+from tests.servers import Handler
 
 Json = dict[str, Any]
 
@@ -15,7 +15,7 @@ class Server(ThreadingHTTPServer):
     from 0, and the id of each document, for a status other than 201."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), _Handler)
         self.indexes: dict[str, tuple[Json, dict[str, Json]]] = {}
         self.aliases: dict[str, str] = {}
         self.actions: list[Json] = []
@@ -81,36 +81,17 @@ class Server(ThreadingHTTPServer):
         return 200, {"took": 1, "errors": any("error" in item["index"] for item in items), "items": items}
 
 
-class Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     server: Server
 
-    def log_message(self, *arguments: object) -> None:
-        """Nothing is logged."""
-
     def _answer(self) -> None:
-        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        content = self.body()
         path = self.path.partition("?")[0].strip("/").split("/")
         if "_bulk" in path:
             assert content.endswith(b"\n")  # servers require it
         lines = [json.loads(line) for line in content.splitlines()]
         status, body = self.server.respond(self.command, path, lines)
-        text = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        self.send_header("X-Elastic-Product", "Elasticsearch")  # without which its client refuses to go on
-        self.end_headers()
-        self.wfile.write(text)
+        product = {"X-Elastic-Product": "Elasticsearch"}  # without which its client refuses to go on
+        self.answer(status, json.dumps(body).encode(), {"Content-Type": "application/json"} | product)
 
     do_GET = do_POST = do_PUT = do_DELETE = _answer
-
-
-@contextmanager
-def running() -> Iterator[Server]:
-    server = Server()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import sys
-import threading
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
@@ -21,6 +20,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.plugin.prebuilt import import_collection
 from tests.indexes.stock import bm25, reader, run_module
+from tests.servers import answering
 
 pytestmark = pytest.mark.slow
 in_network = pytest.mark.skipif(version("pyserini").startswith("2.3."), reason="2.3 has its lists in the package")
@@ -44,10 +44,9 @@ urllib.request.install_opener(urllib.request.build_opener(Local))
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
     """The URL of a server of the files in tmp_path."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path)) as http:
-        threading.Thread(target=http.serve_forever, daemon=True).start()
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as http:
         yield f"http://127.0.0.1:{http.server_port}"
-        http.shutdown()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import re
 import shutil
 import ssl
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -21,6 +20,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.plugin import registry
 from cai_pyserini.plugin.index import pack
 from cai_pyserini.plugin.registry import Entry
+from tests.servers import Handler, answering
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -187,18 +187,13 @@ def test_what_is_no_index_is_refused(cache: Path, tmp_path: Path) -> None:
     assert list((cache / "indexes").iterdir()) == []
 
 
-class Redirecting(SimpleHTTPRequestHandler):
+class Redirecting(Handler, SimpleHTTPRequestHandler):
     """Files, and redirections of /to/URL."""
-
-    def log_message(self, *arguments: object) -> None:
-        """Nothing is logged."""
 
     def do_GET(self) -> None:
         if not self.path.startswith("/to/"):
             return super().do_GET()
-        self.send_response(302)
-        self.send_header("Location", self.path.removeprefix("/to/"))
-        return self.end_headers()
+        return self.answer(302, headers={"Location": self.path.removeprefix("/to/")})
 
 
 @pytest.fixture
@@ -216,12 +211,8 @@ def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[s
         for _ in range(2)
     )
     secure.socket = context.wrap_socket(secure.socket, server_side=True)
-    for server in (secure, plain):
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"https://localhost:{secure.server_port}", f"http://localhost:{plain.server_port}"
-    for server in (secure, plain):
-        server.shutdown()
-        server.server_close()
+    with answering(secure), answering(plain):
+        yield f"https://localhost:{secure.server_port}", f"http://localhost:{plain.server_port}"
 
 
 @pytest.mark.slow

@@ -22,7 +22,8 @@ from cai_pyserini.plugin.search_server import export_elasticsearch, export_opens
 from cai_pyserini.plugin.source import Source
 from tests.conftest import json_lines
 from tests.plugin.conftest import BY_HAND, Rankings, assert_same, stored_impacts
-from tests.plugin.server import Json, Server, running
+from tests.plugin.server import Json, Server
+from tests.servers import answering
 
 EXPORTS = {"opensearch": export_opensearch, "elasticsearch": export_elasticsearch}
 ENGINES = pytest.mark.parametrize("engine", EXPORTS)
@@ -33,7 +34,7 @@ TINY = Path(__file__).parents[1] / "data" / "tiny.yaml"
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(search_server, "BUSY_SECONDS", 0.001)
     monkeypatch.setenv("SSL_CERT_FILE", "certificates.pem")  # only https needs it
-    with running() as server:
+    with answering(Server()) as server:
         yield server
 
 
@@ -91,13 +92,7 @@ class LuceneServer:
 @pytest.mark.slow
 @ENGINES
 def test_searches_have_the_scores_of_ours(
-    engine: str,
-    java: None,
-    impacts: Path,
-    queries: dict[str, str],
-    expected: Rankings,
-    server: Server,
-    tmp_path: Path,
+    engine: str, java: None, impacts: Path, queries: dict[str, str], expected: Rankings, server: Server, tmp_path: Path
 ) -> None:
     source = Source(impacts, queries, texts=texts())
     manifest = EXPORTS[engine](source, tmp_path / "export", server.uri, "cai")
@@ -143,11 +138,7 @@ def test_requests_follow_the_published_specification(
 
 
 def test_there_is_always_an_index_to_search(
-    impacts_by_hand: Path,
-    checkpoint: Path,
-    server: Server,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    impacts_by_hand: Path, checkpoint: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever happens to an export of changed impacts; a complete one leaves only the new index."""
     monkeypatch.setattr(search_server, "MAX_REQUEST_BYTES", 60)  # a request per document

@@ -23,11 +23,7 @@ from cai_pyserini.core.files import write_text
 from tests.properties import conftest as conftest  # has the profiles
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "fcntl.flock", "os.truncate"}
-KINDS = {
-    "folder": {},
-    "file": {"folder": False},
-    "in-place": {"resumable": True, "names": r"part\d"},
-}
+KINDS = {"folder": {}, "file": {"folder": False}, "in-place": {"resumable": True, "names": r"part\d"}}
 
 kinds, settings = st.sampled_from(sorted(KINDS)), st.integers(1, 3)
 
@@ -163,8 +159,7 @@ class Artifacts(RuleBasedStateMachine):
 
     @precondition(lambda self: any(self.root.glob("*/")))
     @rule(
-        kind=st.sampled_from(["folder", "in-place"]),
-        name=st.sampled_from(["notes.txt", "sub/mine", "partly", "part9"]),
+        kind=st.sampled_from(["folder", "in-place"]), name=st.sampled_from(["notes.txt", "sub/mine", "partly", "part9"])
     )
     def put_a_file_of_others(self, kind: str, name: str) -> None:
         is_ours = name == "part9" and kind == "in-place" and not (self.root / kind / "manifest.json").exists()

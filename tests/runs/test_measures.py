@@ -15,12 +15,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.runs.measures import EXAMPLES, MEASURES, evaluate, mean, measure, measure_run, parse_measures
 from cai_pyserini.runs.trec import read_run, run_of, scores_by_query
 
-QRELS = {
-    "q1": {"a": 3, "b": 1, "c": 0, "d": 2},
-    "q2": {"a": 1, "e": 1},
-    "absent": {"a": 1},
-    "007": {"NA": 1},
-}
+QRELS = {"q1": {"a": 3, "b": 1, "c": 0, "d": 2}, "q2": {"a": 1, "e": 1}, "absent": {"a": 1}, "007": {"NA": 1}}
 RUN = """\
 q1 Q0 b 1 9 x
 q1 Q0 unjudged 2 8 x

@@ -86,10 +86,7 @@ def test_minutes_lower_the_depth(
 
 @pytest.mark.parametrize(
     "hits, message",
-    [
-        ({"q9": [("d1", 1.0)]}, "query 'q9', which is not among the topics"),
-        ({"q1": [("elsewhere", 1.0)]}, "elsewhere"),
-    ],
+    [({"q9": [("d1", 1.0)]}, "query 'q9', which is not among the topics"), ({"q1": [("elsewhere", 1.0)]}, "elsewhere")],
 )
 def test_a_run_of_another_collection_is_refused(
     hits: dict, message: str, collection: BeirFolder, cross_encoder: Path, tmp_path: Path

@@ -14,15 +14,7 @@ from statsmodels.stats.multitest import multipletests
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.runs.compared import Compared
-from cai_pyserini.runs.significance import (
-    MIN_QUERIES,
-    Comparison,
-    Significance,
-    compare,
-    holm,
-    p_text,
-    permutations,
-)
+from cai_pyserini.runs.significance import MIN_QUERIES, Comparison, Significance, compare, holm, p_text, permutations
 
 
 def values_of(queries: int, systems: int, seed: int = 0) -> dict[str, dict[str, float]]:

@@ -127,8 +127,7 @@ def test_ids_are_strings(written, id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["q1\tQ0\td1\t1\t2.5\tx\nq1  Q0  d2  2  1e-3  x\r\n", "\ufeffq1 Q0 d1 1 2.5 x\n\nq1 Q0 d2 2 0.001 x"],
+    "text", ["q1\tQ0\td1\t1\t2.5\tx\nq1  Q0  d2  2  1e-3  x\r\n", "\ufeffq1 Q0 d1 1 2.5 x\n\nq1 Q0 d2 2 0.001 x"]
 )
 def test_runs_of_other_tools_are_read(written, text: str) -> None:
     assert read(written(text)) == [("q1", "d1", 2.5), ("q1", "d2", 0.001)]
@@ -148,10 +147,7 @@ SOUND = "q1 Q0 d1 1 2.5 x\n"
         ("q1 Q0 a document 1 1.5 x\n" + SOUND, r"run\.trec:1: expected"),
         ("q1 Q0 a document 1 1.5 x\n" * 2, r"run\.trec:1: expected"),
         (SOUND + "\n" + "q1 Q0 d2 2 high x\n", r"run\.trec:3: expected"),
-        (
-            SOUND + "q2 Q0 d1 1 1 x\n" + "q1 Q0 d1 2 1.5 x\n",
-            r"run\.trec: document 'd1' is listed twice for query 'q1'",
-        ),
+        (SOUND + "q2 Q0 d1 1 1 x\n" + "q1 Q0 d1 2 1.5 x\n", r"run\.trec: document 'd1' is listed twice for query 'q1'"),
         (SOUND + "q1 Q0 d2 2 1_0 x\n", r"run\.trec:2: expected"),
         ("", r"run\.trec: not a TREC run \(it is empty\)"),
     ],

@@ -132,8 +132,7 @@ def test_a_client_that_has_the_file_keeps_it(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "id",
-    ["../run/results.json", "..%2Frun%2Fresults.json", "/etc/passwd", "manuals", "", ".", "none.txt"],
+    "id", ["../run/results.json", "..%2Frun%2Fresults.json", "/etc/passwd", "manuals", "", ".", "none.txt"]
 )
 def test_there_is_no_other_file(client: TestClient, folder: Path, id: str) -> None:
     """The faults: a path leads out of the folder; an answer has paths of the server."""

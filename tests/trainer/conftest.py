@@ -14,10 +14,10 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
 
 from cai_pyserini.collections.beir_folder import BeirFolder
-from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.trainer.adaptation_data import AdaptationData
 from cai_pyserini.trainer.settings import SpladeSettings
+from tests.conftest import corpus_of
 
 
 @pytest.fixture(scope="session")
@@ -109,7 +109,7 @@ def in_passages(folder: Path, dense: bool = False) -> AdaptationData:
     words = ["".join(syllables) for syllables in product(*[("ka", "lo", "mi", "ru", "ta", "ne", "so", "vi")] * 3)]
     texts = {f"d{number}": " ".join(words[36 * number : 36 * number + 36]) for number in range(8)}
     texts |= {f"c{number}": texts[f"d{number}"].title().rpartition(" ")[0] + ", again." for number in range(4)}
-    jsonl.write(folder / "corpus.jsonl", ({"_id": id, "text": text} for id, text in texts.items()))
+    corpus_of(folder, texts)
     data = adaptation_data(folder, folder / "vectors", dense=dense)
     return changed(data, collection={"passages": 12, "passage_overlap": 4})
 
@@ -123,7 +123,5 @@ def with_dense(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Adaptati
 @pytest.fixture
 def short(tmp_path: Path) -> Path:
     """A collection whose documents are too short for pseudo queries."""
-    (tmp_path / "short").mkdir()
-    lines = '{"_id": "1", "text": "two words"}\n{"_id": "2", "text": "more words"}\n'
-    (tmp_path / "short" / "corpus.jsonl").write_text(lines)
-    return tmp_path / "short"
+    corpus_of(folder := tmp_path / "short", {"1": "two words", "2": "more words"})
+    return folder

@@ -123,12 +123,7 @@ def test_checkpoints_are_saved_every_two_minutes(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    "run, call",
-    [
-        (main, "splade --data TRIPLES"),
-        (main, "pretrain --corpus hpo"),
-        (adapt, "--collection hpo"),
-    ],
+    "run, call", [(main, "splade --data TRIPLES"), (main, "pretrain --corpus hpo"), (adapt, "--collection hpo")]
 )
 def test_devices_on_which_a_training_would_go_wrong_are_refused(
     run: Callable[[list[str]], None], call: str, triples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -9,14 +9,13 @@ import pytest
 from datasets import Dataset
 
 from cai_pyserini.cli.train import main
-from cai_pyserini.core import jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
 from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.trainer.examples import count
 from cai_pyserini.trainer.settings import MsmarcoSettings, ScoreSettings
 from cai_pyserini.trainer.training_files import msmarco, score
-from tests.conftest import json_lines
+from tests.conftest import corpus_of, json_lines
 
 
 def mine(collection: Path, output: Path, *more: object) -> list[dict[str, Any]]:
@@ -62,12 +61,9 @@ def test_a_query_without_negatives_is_left_out(tiny: Path, tmp_path: Path, capsy
 
 
 def test_copies_and_other_passages_of_relevant_documents_are_no_negatives(tmp_path: Path) -> None:
-    (tmp_path / "qrels").mkdir()
     text = "Recurrent infections of the bladder are treated with nitrofurantoin for a week"
     texts = {"a#0": text, "a#1": "other things", "b#0": text.upper(), "b#1": "more things", "c#0": "something else"}
-    jsonl.write(tmp_path / "corpus.jsonl", ({"_id": id, "text": text} for id, text in texts.items()))
-    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "infections"}\n')
-    (tmp_path / "qrels" / "test.tsv").write_text("q\td\ts\nq\ta#0\t1\n")
+    corpus_of(tmp_path, texts, {"q": "infections"}, test={"q": {"a#0": 1}})
     (tmp_path / "run.trec").write_text("".join(f"q Q0 {id} {n} {9 - n} x\n" for n, id in enumerate(texts, 1)))
     (line,) = mine(tmp_path, tmp_path / "out.jsonl", "--trec", tmp_path / "run.trec")
     assert {text.strip() for text in line["negatives"]} == {"more things", "something else"}
@@ -77,12 +73,8 @@ def test_copies_and_other_passages_of_relevant_documents_are_no_negatives(tmp_pa
 @pytest.fixture
 def marco(tmp_path: Path) -> Path:
     """Files in the formats that sentence-transformers distributes, with a collection."""
-    (tmp_path / "marco" / "qrels").mkdir(parents=True)
-    with (tmp_path / "marco" / "corpus.jsonl").open("w") as file:
-        file.writelines(json.dumps({"_id": str(i), "title": "passage", "text": f"{i}"}) + "\n" for i in range(9))
-    with (tmp_path / "marco" / "queries.jsonl").open("w") as file:
-        file.writelines(json.dumps({"_id": str(i), "text": f"query {i}"}) + "\n" for i in range(3))
-    (tmp_path / "marco" / "qrels" / "train.tsv").write_text("q\td\ts\n" + "".join(f"{i}\t{i}\t1\n" for i in range(3)))
+    texts, queries = ({str(i): f"{name} {i}" for i in range(n)} for name, n in (("passage", 9), ("query", 3)))
+    corpus_of(tmp_path / "marco", texts, queries, train={id: {id: 1} for id in queries})
     with gzip.open(tmp_path / "hard.jsonl.gz", "wt") as file:
         for query in range(3):
             negatives = {"bm25": [3, 4], "dense": [4, 5, query]}
@@ -102,15 +94,15 @@ def test_msmarco_files_become_margins(marco: Path) -> None:
     lines = {line["query"]: line for line in from_marco(marco)}
     assert set(lines) == {"query 0", "query 1"}  # the teacher has not scored query 2
     margins = dict(zip(lines["query 0"]["negatives"], lines["query 0"]["margins"], strict=True))
-    assert margins == {"passage 3": 8, "passage 4": 7, "passage 5": 6}
-    assert (lines["query 1"]["negatives"], lines["query 1"]["margins"]) == (["passage 3"], [-2.5])
+    assert margins == {" passage 3": 8, " passage 4": 7, " passage 5": 6}
+    assert (lines["query 1"]["negatives"], lines["query 1"]["margins"]) == ([" passage 3"], [-2.5])
 
 
 def test_msmarco_scores_can_be_rows_of_jsonl(marco: Path) -> None:
     rows = [{"query_id": "0", "corpus_id": document, "score": score} for document, score in (("0", 9.0), ("4", 2.0))]
     (marco / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (line,) = from_marco(marco, scores=[marco / "rows.jsonl"])
-    assert (line["query"], line["negatives"], line["margins"]) == ("query 0", ["passage 4"], [7.0])
+    assert (line["query"], line["negatives"], line["margins"]) == ("query 0", [" passage 4"], [7.0])
 
 
 @pytest.mark.parametrize(
