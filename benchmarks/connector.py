@@ -142,11 +142,11 @@ class Connector:
 
     def solve(self, sources: Sequence[Sums]) -> np.ndarray:
         """W' (features, terms) of sources together."""
-        products, targets = (sum(part) for part in zip(*sources, strict=True))
+        products, targets = (sum(part).astype(float) for part in zip(*sources, strict=True))
         count = products[-1, -1]
         variances = products.diagonal() / count - np.square(products[-1] / count)
-        ridge = RIDGE * count * variances.mean()
-        return solve(products + np.diag([*[ridge] * (len(products) - 1), 0]), targets, assume_a="pos")
+        products[np.diag_indices(len(products) - 1)] += RIDGE * count * variances.mean()  # not of the constant
+        return solve(products, targets, assume_a="pos")
 
     def queries(self, weights: np.ndarray, texts: Sequence[str], pieces: int) -> np.ndarray:
         """The queries of texts (texts, terms): the largest weights of word pieces, and of words."""
