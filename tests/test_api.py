@@ -184,7 +184,7 @@ def test_measures_are_those_of_the_table(
         cai.fuse([files["bm25"]], k=0)
 
 
-def test_documents_as_people_have_them(java: None, tiny: Path, tmp_path: Path) -> None:
+def test_documents_as_people_have_them(java: None, tmp_path: Path) -> None:
     """Texts, dicts, a file and a folder; the same call again does nothing."""
     records = [{"id": f"d{n}", "title": "", "text": text, "year": 2000 + n} for n, text in enumerate(TEXTS)]
     folder = tmp_path / "runs" / "mine"
@@ -249,7 +249,7 @@ def test_any_id_can_have_the_sign_of_passages(java: None) -> None:
         assert {hit.id for hit in index.search("skull")} == {"#", "a", "a#1#0"}
 
 
-def test_hits_outlive_their_index(java: None, tmp_path: Path) -> None:
+def test_hits_outlive_their_index(java: None) -> None:
     """The faults: empty texts after `with`; hits that cannot be pickled, or be rows of a DataFrame."""
     rows = [{"id": n, "title": f"T{n}", "text": f"skull {n}", "y": n, "on": date(2020, 1, n)} for n in (1, 2, 3)]
     with cai.index(rows, system="bm25") as index:

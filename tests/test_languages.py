@@ -1,9 +1,10 @@
-"""Collections in German and Japanese: from the corpus to the page, to Pyserini, and to those who get an index."""
+"""Collections in German, and in four languages: from the corpus to the page, to Pyserini, and to who gets an index."""
 
 import json
+import shutil
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ from fastapi.testclient import TestClient
 
 from cai_pyserini.cli.analyse import main as analysis
 from cai_pyserini.cli.run import main as beir
-from cai_pyserini.core.config import BM25, WORD, Language
+from cai_pyserini.core.config import BM25, LANGUAGES, WORD
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.engine.open import open_systems
+from cai_pyserini.engine.open import Run, open_systems
 from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.analyzer import Analyzer, lucene_analyzer
 from cai_pyserini.indexes.engines import open_searcher
@@ -45,14 +46,13 @@ class Example(NamedTuple):
 
 EXAMPLES = {
     "de": Example("Impfungen gegen Grippe", ["impfung", "gripp"], "grippe", ["Grippe", "Impfung"]),
-    "ja": Example(
-        "春の花粉でくしゃみ", ["春", "花粉", "くしゃみ"], "heuschnupfen", ["花粉が", "春になると", "人がくしゃみに"]
-    ),
+    "ja": Example("春の花粉でくしゃみ", ["春", "花粉", "くしゃみ"], "heuschnupfen", ["花粉", "春", "くしゃみ"]),
 }
-TEXTS = {  # other scripts, and a word of two base forms
+TEXTS = {  # other scripts, a word of two base forms, and two languages
     "zh": ["高血压的治疗方法很多", "治疗糖尿病"],
     "ru": ["Дома стоят на улицах", "дом на улице"],
     "sw": ["Nyumba za Mji", "nyumba za mji"],
+    "ru+zh": ["高血压的治疗方法很多", "Дома стоят на улицах"],
 }
 
 
@@ -61,18 +61,70 @@ def language(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+LANGUAGES_OF = {"de": "de", "ja": "ar+de+en+ja"}  # of the collection
+OTHERS = {
+    "ar": "تبدأ الأنفلونزا فجأة بحمى شديدة وسعال، ويحمي التطعيم في الخريف معظم الناس من المرض.",
+    "en": "Salmon die soon after spawning in the rivers where they were born.",
+}
+
+
 @pytest.fixture(scope="module")
-def run(language: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on a collection in this language, made by one command."""
-    folder = tmp_path_factory.mktemp(language) / "run"
-    beir([str(DATA / f"{language}.yaml"), "--output", str(folder), "--systems", *SYSTEMS])
+def collection(language: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A collection of documents in German, or in Japanese among those in other languages."""
+    if language == "de":
+        return DATA / "de"  # whose documents tell the language
+    folder = tmp_path_factory.mktemp("languages") / "mixed"
+    shutil.copytree(DATA / "ja", folder)
+    german = [document | {"_id": f"de-{document['_id']}"} for document in json_lines(DATA / "de" / "corpus.jsonl")]
+    others = [{"_id": id, "text": text} for id, text in OTHERS.items()]
+    with (folder / "corpus.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(document) + "\n" for document in (*german, *others))
+    (path := folder.with_suffix(".yaml")).write_text("source: mixed\nlanguage: [ja, de, en, ar]\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on the collection, made by one command."""
+    folder = tmp_path_factory.mktemp("run") / "run"
+    beir([str(collection), "--output", str(folder), "--systems", *SYSTEMS])
     return folder
+
+
+@pytest.mark.parametrize("language", ["ja"], indirect=True)
+@pytest.mark.parametrize("system", ["bm25", "joint-splade-doc-idf"])
+def test_documents_and_queries_are_in_any_of_the_languages(run: Path, language: str, system: str) -> None:
+    """The faults: documents that one analyzer splits, whatever their language; queries that are split in another
+    language than documents, or in all, so that the article of German finds what dies in English."""
+    with Run(run, "cpu").open(system) as engine:
+        found = {
+            "de-grippe": ("Impfungen gegen Grippe", "contents:Impfungen"),
+            "heuschnupfen": ("春の花粉でくしゃみ", 'contents:"花粉"'),
+            "ar": ("التطعيم ضد الأنفلونزا", "contents:بالتطعيم"),
+            "en": ("Where do salmons die?", "contents:salmons"),
+        }
+        for id, (query, condition) in found.items():
+            assert engine.search(query, 1)[0].id == id
+            assert id in {hit.id for hit in engine.search(query, 60, filter=condition)}
+        assert "en" not in {hit.id for hit in engine.search("Was hilft, wenn die Zähne schmerzen?", 200)}
+        assert engine.suggestion("Impfungen gegen Gripe") == "Impfungen gegen grippe"
+        asked = engine.asked("Impfungen gegen die Grippe")
+        marked = [
+            word for word, origin in asked.mark("Die Grippe: eine Impfung schützt, die Impfungen schützten.") if origin
+        ]
+        assert marked == ["Grippe", "Impfung", "Impfungen"]
+        document = engine.document("de-grippe")
+        assert document and document.language == "de"
+    if system == "bm25":
+        for each, id in (("de", "de-grippe"), ("ja", "heuschnupfen")):
+            (hits,) = bm25(run / "indexes" / "bm25", [EXAMPLES[each].query], language=each)
+            assert hits[0][0] == id
 
 
 @pytest.mark.parametrize("code", TEXTS)
 def test_words_and_weights_in_other_scripts_are_lucenes(code: str, tmp_path: Path) -> None:
     collection = corpus_of(tmp_path / "texts", {f"d{number}": text for number, text in enumerate(TEXTS[code])})
-    collection.language = code  # type: ignore[assignment]
+    collection.language = code
     index, words = index_bm25(collection, tmp_path / "index", 1), Bm25(count_words(collection, tmp_path / "words"))
     assert words.language == code
     searcher, (shard,) = open_searcher(index), words.shards()
@@ -80,7 +132,7 @@ def test_words_and_weights_in_other_scripts_are_lucenes(code: str, tmp_path: Pat
         found = {words.words[column]: shard.vectors[row, column] for column in shard.vectors[row].indices}
         assert found.keys() == reader(index).get_document_vector(id).keys()
         assert found == {word: pytest.approx(searcher.bm25_weight(id, word, BM25), abs=1e-5) for word in found}
-    (expected,) = bm25(index, TEXTS[code][1:], language=code)
+    (expected,) = bm25(index, TEXTS[code][1:], language=code[:2])
     assert searcher.search(TEXTS[code][1], 9) == [(id, pytest.approx(score, abs=1e-5)) for id, score in expected]
 
 
@@ -93,7 +145,7 @@ def test_words_are_whole_in_an_impact_index_whatever_is_between_them(tmp_path: P
     by_anserini = jvm.java_class("io.anserini.analysis.AnalyzerUtils").analyze
     as_json = jvm.java_class("com.fasterxml.jackson.databind.ObjectMapper")().writeValueAsString
     vectors = {}
-    for language in set(get_args(Language)) - {"th"}:  # which needs another Java
+    for language in set(LANGUAGES) - {"th"}:  # which needs another Java
         words = Analyzer(language)(text)
         expected = json.loads(as_json(by_anserini(lucene_analyzer(language), text)))
         assert words == [part for word in expected for part in word.split("\x01") if part]
@@ -117,7 +169,7 @@ def test_queries_of_a_joint_index_have_its_words(run: Path, language: str) -> No
     ranking = [row.split()[2] for row in (run / "runs" / "joint-splade-doc-idf.trec").read_text().splitlines()]
     assert hits[0].docid == best and best in ranking
     joint = encoder.config.joint
-    assert joint and joint.language == language
+    assert joint and joint.language == LANGUAGES_OF[language]
     english = encoder.config.replace(joint=joint.replace(language="en"))
     with pytest.raises(CaiError, match="weight the words of BM25 differently"):
         require_same_encoder(index, encoder._encoder, english)
@@ -134,7 +186,8 @@ def test_shipped_indexes_know_their_language(run: Path, language: str, cache: Pa
         if name == "bm25":
             assert open_searcher(folder).search(query, 9) == open_searcher(run / "indexes" / name).search(query, 9)
             assert (
-                f"--index {entry.name} --language {language} --topics" in (tmp_path / name / entry.readme).read_text()
+                f"--index {entry.name} --language {LANGUAGES_OF[language][:2]} --topics"
+                in (tmp_path / name / entry.readme).read_text()
             )
         else:
             assert f"bm25:{words[0]}" in CaiQueryEncoder(str(folder), query="bow").encode(query)
@@ -150,14 +203,14 @@ def test_the_page_marks_the_words(run: Path, language: str) -> None:
         assert f"<mark>{mark}</mark>" in page
 
 
-def test_analyses_split_queries_as_the_index(run: Path, language: str, tmp_path: Path) -> None:
+def test_analyses_split_queries_as_the_index(run: Path, collection: Path, language: str, tmp_path: Path) -> None:
     analysis(["cost", str(run), "--output", str(tmp_path)])
     (costs,) = json.loads((tmp_path / "cost.json").read_text()).values()
     queries = [r["text"] for r in json_lines(DATA / language / "queries.jsonl")]
     (of_bm25,) = [cost for cost in costs if cost["system"] == "bm25"]
-    analyze = Analyzer(language)  # type: ignore[arg-type]
+    analyze = Analyzer(LANGUAGES_OF[language])
     assert of_bm25["query_nonzeros"] == pytest.approx(np.mean([len({*analyze(q)}) for q in queries]))
-    trec, collection = run / "runs" / "bm25.trec", DATA / f"{language}.yaml"
+    trec = run / "runs" / "bm25.trec"
     analysis(["rsj", "--collection", str(collection), "--trec", str(trec), "--output", str(tmp_path)])
     tokens = {line.split("\t")[1] for line in (tmp_path / "rsj.tsv").read_text().splitlines()[1:]}
     assert EXAMPLES[language].words[0] in tokens

@@ -25,8 +25,7 @@ import pandas as pd
 
 from cai_pyserini.analysis.settings import Report, RsjSettings
 from cai_pyserini.collections.contract import Collection
-from cai_pyserini.collections.readers import open_collection
-from cai_pyserini.core.config import load_index_config
+from cai_pyserini.collections.readers import load_in_languages, open_collection
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
@@ -54,7 +53,7 @@ class Analysis(NamedTuple):
 
 def rsj(settings: RsjSettings) -> Report:
     """The ΔRSJ of runs by group, as median and mean, and a table of all pairs."""
-    config = load_index_config(settings.collection)
+    config = load_in_languages(settings.collection)
     split = settings.split or config.split
     runs: dict[str, DocumentSets] = {}
     for path in settings.trec:
@@ -101,10 +100,10 @@ def analyze(collection: Collection, split: str, runs: dict[str, DocumentSets]) -
     tokens = {query: dict.fromkeys(tokenize(topics[query])) for query in queries}
     holders: DocumentSets = {token: set() for query_tokens in tokens.values() for token in query_tokens}
     ids = set()
-    for id, contents in progress(collection.documents(), collection.size, "analyze"):
-        ids.add(id)
-        for token in holders.keys() & tokenize(contents):
-            holders[token].add(id)
+    for record in progress(collection.records(), collection.size, "analyze"):
+        ids.add(record.id)
+        for token in holders.keys() & tokenize.of(record.language)(collection.contents_of(record)):
+            holders[token].add(record.id)
     for source, sets in {"the qrels": relevant, **runs}.items():
         if unknown := next((id for documents in sets.values() for id in documents - ids), None):
             raise CaiError(f"{source}: document {unknown!r} is not in collection {collection.name}")

@@ -10,9 +10,10 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple, Self
 
+from cai_pyserini.collections.languages import LANGUAGE, language_of, languages_of
 from cai_pyserini.collections.passages import WORDS, passages
 from cai_pyserini.collections.values import SeenIds, plain, whole_number
-from cai_pyserini.core.config import ENGLISH, PASSAGE, Language, document_of
+from cai_pyserini.core.config import ENGLISH, PASSAGE, Language, document_of, languages_in
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import digest, recipe
 from cai_pyserini.core.metadata import Inexact, Kind, Metadata, checked
@@ -47,6 +48,7 @@ class Record(NamedTuple):
     start: int = 0  # of a passage: where it begins in the text of its document, in characters
     passages: int = 0  # of its document; of a whole document 0
     names: str = ""  # words that BM25 finds it by, beside those of its text; of passages, only the first has them
+    language: str = ""  # in a collection of several languages
 
 
 class Judgment(NamedTuple):
@@ -132,7 +134,16 @@ class Collection(ABC):
             raise CaiError(f"collection {self.name}: no document has metadata {min(lacking)!r}; correct its name")
 
     def _normalized_documents(self) -> Iterator[Record]:
-        return map(_normalized, self._documents())
+        documents, languages = map(_normalized, self._documents()), languages_in(self.language)
+        if len(languages) == 1:
+            return documents
+        return (self._in_its_language(document, language_of(document, languages)) for document in documents)
+
+    def _in_its_language(self, document: Record, language: str) -> Record:
+        """A document with its language, which is its metadata too if the collection has this field."""
+        is_missing = self.metadata.get(LANGUAGE) == "string" and not document.metadata.get(LANGUAGE)
+        metadata = {**document.metadata, LANGUAGE: language} if is_missing else document.metadata
+        return document._replace(language=language, metadata=metadata)
 
     def _units(self) -> Iterator[Record]:
         """The documents or passages, without the checks of `records`."""
@@ -143,7 +154,7 @@ class Collection(ABC):
             metadata = document.metadata
             pages = metadata.get(PAGES)
             is_paged = self.metadata.get(PAGE) == "number" and isinstance(pages, int) and pages > 0
-            found = passages(document.text, *self._passages, self.language, is_paged)
+            found = passages(document.text, *self._passages, document.language or self.language, is_paged)
             for number, (start, end, page) in enumerate(found):
                 yield document._replace(
                     id=f"{document.id}{PASSAGE}{number}",
@@ -165,6 +176,10 @@ class Collection(ABC):
     def beginning(self, count: int) -> list[str]:
         """The texts of the first `count` whole documents, unchecked."""
         return [self.contents_of(record) for record in islice(self._normalized_documents(), count)]
+
+    def languages(self) -> list[str]:
+        """The languages of the documents, unchecked, most frequent first."""
+        return languages_of(self._normalized_documents())
 
     def contents(self, ids: Set[str], source: str) -> dict[str, str]:
         """The texts of these whole documents by id. Raises CaiError for an unknown id, with `source` as its place."""
@@ -267,10 +282,11 @@ class Collection(ABC):
 
     def fingerprint(self, component: str) -> str:
         """A digest of `documents`, `queries` or a split's qrels. If documents have metadata, their digest covers only
-        ids, titles and texts, so that they are not encoded again when the metadata changes."""
+        ids, titles, texts and languages, so that they are not encoded again when the metadata changes."""
 
         are_documents, settings = component == "documents", {"component": component, "fields": self.fields}
-        contents = self._texts_digest if are_documents and self.metadata else self._fingerprint(component)
+        of_texts = are_documents and (self.metadata or len(languages_in(self.language)) > 1)
+        contents = self._texts_digest if of_texts else self._fingerprint(component)
         whole = self._identity(contents, **settings)
         if not are_documents or self._passages is None:
             return whole
@@ -296,7 +312,8 @@ class Collection(ABC):
     def _texts_digest(self) -> str:
         sha256 = hashlib.sha256()
         for record in progress(self._normalized_documents(), self.whole_size, "fingerprint"):
-            sha256.update(json.dumps([record.id, record.title, record.text]).encode())
+            language = [record.language] if record.language else []
+            sha256.update(json.dumps([record.id, record.title, record.text, *language]).encode())
         return sha256.hexdigest()
 
     @property

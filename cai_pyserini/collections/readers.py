@@ -1,7 +1,7 @@
 """Open the collection that an index config names, with the right reader."""
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -10,7 +10,15 @@ from cai_pyserini.collections.contract import Collection
 from cai_pyserini.collections.file_folder import FileFolder, has_files
 from cai_pyserini.collections.hpo import Hpo
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import PYSERINI, IndexConfig, load_index_config
+from cai_pyserini.core.config import (
+    ENGLISH,
+    LANGUAGES,
+    PYSERINI,
+    IndexConfig,
+    joined_languages,
+    languages_in,
+    load_index_config,
+)
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import cache_home
 from cai_pyserini.core.identity import is_of_this_code
@@ -22,8 +30,8 @@ FILE_SETTINGS = ("columns", "query_columns", "metadata")
 
 
 def load_collection(spec: str) -> Collection:
-    """The collection that `spec` refers to; see load_index_config."""
-    return open_collection(load_index_config(spec))
+    """The collection that `spec` refers to; see load_in_languages."""
+    return open_collection(load_in_languages(spec))
 
 
 def open_collection(config: IndexConfig) -> Collection:
@@ -33,9 +41,34 @@ def open_collection(config: IndexConfig) -> Collection:
     return collection.in_passages(config.passages, config.passage_overlap) if config.passages else collection
 
 
+def languages_of(config: IndexConfig) -> list[str]:
+    """The languages of a collection, most frequent first: those that it names, or else, in files, its documents'."""
+    if "language" in config.model_fields_set or not _is_in_files(config):
+        return languages_in(config.language)
+    try:
+        return _open(config).languages()
+    except CaiError:  # which the first step reports
+        return [ENGLISH]
+
+
+def in_languages(config: IndexConfig, languages: Sequence[str]) -> IndexConfig:
+    """The collection in these languages, as far as they have analyzers."""
+    language = joined_languages([each for each in languages if each in LANGUAGES] or [ENGLISH])
+    return config if language == config.language else config.replace(language=language)
+
+
+def load_in_languages(spec: str) -> IndexConfig:
+    """The collection that `spec` refers to, see load_index_config, in the languages of its documents."""
+    config = load_index_config(spec)
+    return in_languages(config, languages_of(config))
+
+
+def _is_in_files(config: IndexConfig) -> bool:
+    return config.source != "hpo" and not config.source.startswith(("ir_datasets:", PYSERINI))
+
+
 def _open(config: IndexConfig) -> Collection:
-    in_files = config.source != "hpo" and not config.source.startswith(("ir_datasets:", PYSERINI))
-    if not in_files and (wrong := next((key for key in FILE_SETTINGS if getattr(config, key)), None)):
+    if not _is_in_files(config) and (wrong := next((key for key in FILE_SETTINGS if getattr(config, key)), None)):
         raise CaiError(f"collection {config.name}: {wrong} applies to files only, but its source is {config.source}")
     if config.source == "hpo":
         return Hpo(config.name, config.fields)

@@ -1,16 +1,21 @@
 """Random spans of texts that stand in for queries, and random samples of streams.
 
-Spans are measured in words, separated by spaces; in languages without spaces, in characters.
+Spans are measured in words, separated by spaces. Except in English texts, each character of a script without spaces
+counts as a word.
 """
 
 import hashlib
 import random
 import struct
 
+import regex
+
 from cai_pyserini.core.config import ENGLISH, Language
+from cai_pyserini.core.text import UNSPACED_SCRIPTS
 
 SHORTEST, LONGEST = 5, 12  # length of a random span, in words
-UNSPACED = frozenset({"ja", "th", "zh"})  # languages without spaces between words
+# With the space after it, in a text whose white space is single spaces.
+WORD = regex.compile(rf"(?:[{UNSPACED_SCRIPTS}]\p{{M}}*|[^\s{UNSPACED_SCRIPTS}]+) ?")
 SHARE = 3  # a random span is at most a third of its text: a whole document does not resemble a query
 CONTEXTS = 5_000  # spans that the meanings of words are learned from, besides documents
 SPANS_PER_TEXT = 8  # candidates for the sample of Contexts
@@ -18,18 +23,18 @@ SPANS_PER_TEXT = 8  # candidates for the sample of Contexts
 
 def random_span(text: str, draw: random.Random, language: Language = ENGLISH) -> str | None:
     """5 to 12 consecutive words of a text, at most a third of it; None if it has fewer than 3 words."""
-    words, separator = _words(text, language)
+    words = words_of(text, language)
     length = min(draw.randint(SHORTEST, LONGEST), len(words) // SHARE)
     if not length:
         return None
     start = draw.randrange(len(words) - length + 1)
-    return separator.join(words[start : start + length])
+    return "".join(words[start : start + length]).rstrip()
 
 
-def _words(text: str, language: Language) -> tuple[list[str], str]:
-    """The words of a text, and their separator."""
+def words_of(text: str, language: Language = ENGLISH) -> list[str]:
+    """The words of a text, each with the space after it."""
     words = text.split()
-    return (list(" ".join(words)), "") if language in UNSPACED else (words, " ")
+    return [f"{word} " for word in words] if language == ENGLISH else WORD.findall(" ".join(words))
 
 
 class Reservoir[T]:

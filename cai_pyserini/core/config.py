@@ -4,10 +4,10 @@ import logging
 import os
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from cai_pyserini.core.artifact import read_manifest
 from cai_pyserini.core.errors import CaiError, did_you_mean
@@ -21,11 +21,10 @@ PYSERINI = "pyserini:"  # prefix of the source of a collection that is a prebuil
 WORD = "bm25:"  # prefix of BM25 words in a joint index; no token has it
 JOINT_BITS = 7  # more bits changed no ranking
 ColumnNames = dict[Literal["id", "title", "text"], str]
-Language = Literal[  # the values of Anserini's -language
+LANGUAGES = (  # the values of Anserini's -language
     "ar", "bn", "da", "de", "en", "es", "fa", "fi", "fr", "ha", "hi", "hu", "id", "it", "ja", "ko", "nl", "no",
     "pl", "pt", "ru", "so", "sv", "sw", "te", "th", "tr", "uk", "yo", "zh",
-]  # fmt: skip
-ENGLISH: Language = "en"
+)  # fmt: skip
 logger = logging.getLogger(__name__)
 CHECKPOINTS = ("checkpoint", "query_checkpoint")  # keys whose values can also be Hugging Face ids or pip: paths
 LOCATED = (*CHECKPOINTS, "query_weights", "idf", "projection")  # keys whose paths are relative to the YAML file
@@ -54,6 +53,28 @@ def document_of(id: str) -> str:
     """The document of a passage, by their ids; any other id unchanged."""
     document, _, number = id.rpartition(PASSAGE)
     return document if document and number.isdecimal() else id
+
+
+def languages_in(language: str) -> list[str]:
+    """The languages of a collection, one or several."""
+    return language.split("+")
+
+
+def joined_languages(languages: object) -> str:
+    """One language, or several in alphabetical order, joined by a plus. Raises ValueError for others than LANGUAGES."""
+    listed = languages_in(languages) if isinstance(languages, str) else languages
+    if not isinstance(listed, list) or not listed or not all(each in LANGUAGES for each in listed):
+        raise ValueError(f"should be one of {', '.join(LANGUAGES)}, or a list of them")
+    return "+".join(sorted({*listed}))
+
+
+Language = Annotated[str, BeforeValidator(joined_languages)]  # of a collection: "de", or several, "de+en"
+ENGLISH: Language = "en"
+
+
+def tag_of(language: Language) -> str:
+    """The language tag of texts in HTML; empty, for unknown, if they can be in several languages."""
+    return language if language in LANGUAGES else ""
 
 
 class Bm25Parameters(NamedTuple):
@@ -191,7 +212,7 @@ class IndexConfig(Settings):
     metadata: dict[str, Kind] = Field(default_factory=dict)  # names and types of fields to filter searches by
     base_url: str | None = None  # of a folder of files: paths after it are the metadata `url`
     strict: bool = False  # refuse judgments of missing documents, empty queries, and files that cannot be read
-    language: Language = ENGLISH  # of the Anserini analyzer that makes BM25's words
+    language: Language = ENGLISH  # of the Anserini analyzer that makes BM25's words; a list if documents differ
     passages: int | None = Field(default=None, ge=0)  # words; 0: whole documents; None: a run decides by their length
     passage_overlap: int = Field(default=0, ge=0)  # words
     first_passage: float = Field(default=0.5, ge=0)  # weight in all of a document's passages

@@ -35,6 +35,7 @@ from cai_pyserini.engine.open import Run as Run
 from cai_pyserini.engine.open import open_index as open_index
 from cai_pyserini.engine.search import Engine as Engine
 from cai_pyserini.engine.search import texts_of
+from cai_pyserini.experiments.by_language import default_system
 from cai_pyserini.experiments.evaluations import compared
 from cai_pyserini.experiments.grid import Grid
 from cai_pyserini.experiments.names import parse_system
@@ -89,16 +90,17 @@ def index(
     and, as they have them, `id` (or `_id`, `docid`, `docno`, `doc_id`), `title` and metadata; ids are by default their
     labels in pandas, or their numbers, from 0. Everything is kept in `folder`, by default `runs/COLLECTION/ENCODER`, or
     a temporary one for what is not in files. The default `system` is joint, SPLADE and BM25 in one index; with a dense
-    encoder, joint-near. `metadata` has the types of metadata by name: number, string, date or list. Without it, they
-    are inferred, except in files; booleans become 0 and 1. `settings` are those of `cai-pyserini run`. Raises CaiError
-    for what cannot be read.
+    encoder, joint-near. For documents in other languages than English, which the default encoder does not know, it is
+    bm25-near-words with e5-small if that is installed, or else bm25. `metadata` has the types of metadata by name:
+    number, string, date or list. Without it, they are inferred, except in files; booleans become 0 and 1. `settings`
+    are those of `cai-pyserini run`. Raises CaiError for what cannot be read.
 
     >>> index = cai.index(["Brachydactyly: short digits of the hand", "Macrocephaly: an enlarged skull"])
     >>> [hit.id for hit in index.search("large skull", k=1)]
     ['1']
     """
     options = _options(index, settings)
-    system = parse_system(system or ("joint-near" if dense else "joint")).name
+    system = system and parse_system(system).name
     temporary = None
     if isinstance(documents, str | Path) and RunFolder(checked_path(documents, "documents")).is_finished:
         raise CaiError(f"{documents} is a finished run: open it with cai.open({str(documents)!r})")
@@ -111,6 +113,10 @@ def index(
                 folder = Path(temporary.name) / "run"
             folder = checked_path(folder, "folder")
             collection, types = _written(collection, folder, metadata, bool(settings.get("strict")))
+        if system is None:
+            chosen = {"collections": [str(collection)], "encoder": str(encoder), "dense": dense and str(dense)}
+            grid = Grid(build(RunSettings, chosen | options, ""))
+            system = default_system(grid.settings, grid.languages[str(collection)])
         made = run(
             collection, [system], folder=folder, encoder=encoder, dense=dense, metadata=types, evaluate=False, **options
         )

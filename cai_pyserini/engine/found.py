@@ -11,7 +11,16 @@ from typing import Any, NamedTuple
 from cai_pyserini.core.config import WORD
 from cai_pyserini.core.metadata import Kind, Value, bounds
 from cai_pyserini.engine.explanation import Explanation, Part
-from cai_pyserini.engine.highlight import Marked, Strengths, TermsOf, beginnings, best_snippet, marked, word_strengths
+from cai_pyserini.engine.highlight import (
+    Marked,
+    Strengths,
+    TermsOf,
+    beginnings,
+    best_snippet,
+    marked,
+    narrowed,
+    word_strengths,
+)
 from cai_pyserini.engine.hits import Documents, Hit, Hits, without_title
 from cai_pyserini.engine.retriever import Deadline, Retrieved, Retriever, Where
 from cai_pyserini.indexes.searcher import Stored
@@ -229,10 +238,13 @@ def highlighted(
     if document is None:
         return [], [], None
     strengths_of, strong_beginnings = matching(query, explanation, terms_of)
+    scored = (term for each in explanation.scored for term in each.terms)
+    terms = {term.term.removeprefix(WORD) for term in scored if term.contribution > 0}
     pieces, page_breaks = best_snippet(without_title(document), strengths_of, strong_beginnings)
     first_page = document.metadata.get("page", 1 if "\f" in document.contents else None)
     page = first_page + page_breaks if isinstance(first_page, int) else None
-    return marked(document.title, strengths_of(document.title)), pieces, page
+    title = marked(document.title, strengths_of(document.title))
+    return narrowed(title, terms), narrowed(pieces, terms), page
 
 
 def matching(query: str, explanation: Explanation, terms_of: TermsOf) -> Matching:

@@ -7,11 +7,13 @@ may match are first looked for by the letters that they begin with, and only the
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 
 import numpy as np
 import regex
 
 from cai_pyserini.engine.explanation import Explanation
+from cai_pyserini.indexes.analyzer import UNSPACED_SCRIPTS
 
 # Words have at most 64 characters, to split text without spaces. In Japanese, hiragana (mostly particles) end a word.
 WORDS = regex.compile(r"([^\W\p{Hiragana}]{1,64}\p{Hiragana}{0,64}|\p{Hiragana}{1,64})")
@@ -23,7 +25,8 @@ PLACES = 4  # places of a long text that are analyzed
 MOST_BEGINNINGS = 12  # the strongest are looked for; each takes 1 ms in 2 MB
 SHORTEST = 3  # letters of a beginning, if the word has as many
 LONGEST_WORD = 64  # characters, the limit in WORDS
-WITHOUT_SPACES = "\u0e00"  # Thai, the first of the scripts in which words follow each other without spaces
+JOINED = regex.compile(rf"[{UNSPACED_SCRIPTS}\p{{Hangul}}]")  # letters of scripts that join words, or words and endings
+LETTER = regex.compile(r"\w")  # also a combining vowel sign, which is not alphanumeric to Python
 FIRST_WORD, LAST_WORD = regex.compile(r"^\w{1,63}\b"), regex.compile(r"\b\w{1,63}$")  # at the ends of a place
 
 TermsOf = Callable[[str, str], Sequence[str]]  # system and word -> the system's terms for the word
@@ -50,6 +53,28 @@ def text_of(pieces: Marked) -> str:
 def marked(text: str, strengths: Strengths) -> Marked:
     """Split a text into words and the characters between them, with strengths."""
     return [(piece, strengths.get(piece, 0.0)) for piece in WORDS.split(text)]
+
+
+def narrowed(pieces: Marked, terms: Iterable[str]) -> Marked:
+    """Mark only these terms in words of scripts that join words."""
+    return [
+        (part, strength if is_term else 0.0)
+        for piece, strength in pieces
+        for part, is_term in (parts(piece, terms) if strength else [(piece, True)])
+    ]
+
+
+def parts(word: str, terms: Iterable[str]) -> list[tuple[str, bool]]:
+    """The parts of a matching word, and whether each is one of the terms or of several that overlap. In a script that
+    joins words, a `word` is what stands between two spaces; any other, or one without these terms, is one part."""
+    inside = [False] * len(word)
+    for term in filter(None, terms) if JOINED.search(word) else ():
+        for found in regex.finditer(regex.escape(term), lower(word), overlapped=True):
+            inside[found.start() : found.end()] = [True] * len(term)
+    if not any(inside):
+        return [(word, True)]
+    runs = groupby(zip(word, inside, strict=True), key=lambda pair: pair[1])
+    return [("".join(letter for letter, _ in run), is_term) for is_term, run in runs]
 
 
 def snippet(text: str, strengths: Strengths, width: int = WIDTH) -> tuple[Marked, int]:
@@ -132,7 +157,7 @@ def occurrences(text: str, beginnings: Iterable[str]) -> dict[str, list[int]]:
         beginning: [
             start
             for match in re.finditer(re.escape(beginning), small)
-            if not (start := match.start()) or beginning >= WITHOUT_SPACES or not small[start - 1].isalnum()
+            if not (start := match.start()) or JOINED.match(beginning) or not LETTER.match(small, start - 1)
         ]
         for beginning in beginnings
     }

@@ -158,4 +158,4 @@ def joined(id: str, passages: Sequence[Stored]) -> Stored:
         pieces += ["\f" * breaks + " " * (passage.start - end - breaks), text[max(0, end - passage.start) :]]
         end, breaks = max(end, passage.start + len(text)), 0
     metadata = {name: value for name, value in first.metadata.items() if name != PAGE}
-    return Stored(id, first.title, f"{first.title} {''.join(pieces)}", metadata)
+    return Stored(id, first.title, f"{first.title} {''.join(pieces)}", metadata, language=first.language)

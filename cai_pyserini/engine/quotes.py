@@ -8,7 +8,7 @@ import regex
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.text import normalized
-from cai_pyserini.engine.highlight import MOST_BEGINNINGS, WITHOUT_SPACES, WORDS, lower, occurrences, places
+from cai_pyserini.engine.highlight import JOINED, LETTER, MOST_BEGINNINGS, WORDS, lower, occurrences, places
 from cai_pyserini.engine.hits import page_at, without_title
 from cai_pyserini.indexes.searcher import Stored
 
@@ -72,9 +72,9 @@ def _compared(text: str) -> tuple[str, np.ndarray]:
 
 
 def _in_word(text: str, place: int) -> bool:
-    """Whether a place is inside a word; in scripts without spaces, none is."""
+    """Whether a place is inside a word; in scripts that join words, none is."""
     around = text[max(0, place - 1) : place + 1]
-    return len(around) == 2 and place > 0 and around.isalnum() and max(around) < WITHOUT_SPACES
+    return place > 0 and len(around) == 2 and all(map(LETTER.match, around)) and not JOINED.search(around)
 
 
 def _nearest(text: str, quote: str) -> tuple[tuple[int, int] | None, float]:

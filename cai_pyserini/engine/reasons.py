@@ -15,12 +15,13 @@ import regex
 
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.highlight import (
+    JOINED,
     WIDTH,
-    WITHOUT_SPACES,
     WORDS,
     beginnings,
     best_snippet,
     occurrences,
+    parts,
     text_of,
     words_that_may_match,
 )
@@ -117,12 +118,12 @@ class Asked:
 
 def main_origin(reasons: Reasons) -> Origin | None:
     """The origin of the words that add most to a score; None if they are too short to tell anything, or there are none.
-    In scripts without spaces, none are too short."""
+    In scripts that join words, none are too short."""
     sums: dict[Origin | None, float] = defaultdict(float)
     for origin, words in reasons.items():
         for word, value in words.items():
             letters = NOT_LETTERS.sub("", word)
-            sums[origin if len(letters) >= TELLING or letters >= WITHOUT_SPACES else None] += value
+            sums[origin if len(letters) >= TELLING or JOINED.match(letters) else None] += value
     return max(sums, key=sums.__getitem__, default=None)
 
 
@@ -148,17 +149,21 @@ def query_beginnings(words: Mapping[str, Sequence[str]]) -> dict[str, float]:
 def mark(text: str, own: set[str], related: set[str], stems: Stems) -> Marks:
     """Split a text into its words, marked where they have a stem of one of two sets, and what is between them."""
 
-    def origin(word: str) -> Origin | None:
-        found = stems(word) if own or related else ()
-        return "word" if not own.isdisjoint(found) else "related" if not related.isdisjoint(found) else None
+    def marks_of(word: str) -> Marks:
+        found = {*stems(word)} if own or related else set()
+        kinds: list[tuple[Origin, set[str]]] = [("word", found & own), ("related", found & related)]
+        for kind, terms in kinds:
+            if terms:
+                return [(part, kind if is_term else None) for part, is_term in parts(word, terms)]
+        return [(word, None)]
 
     pieces = WORDS.split(text)
-    origins = {word: origin(word) for word in set(pieces[1::2])}
+    of_words = {word: marks_of(word) for word in set(pieces[1::2])}
     marks: Marks = []
     for position, piece in enumerate(pieces):
-        kind = origins[piece] if position % 2 else None
-        if marks and marks[-1][1] == kind is None:
-            marks[-1] = marks[-1][0] + piece, None
-        elif piece:
-            marks.append((piece, kind))
+        for part, kind in of_words[piece] if position % 2 else [(piece, None)]:
+            if marks and marks[-1][1] == kind is None:
+                marks[-1] = marks[-1][0] + part, None
+            elif part:
+                marks.append((part, kind))
     return marks

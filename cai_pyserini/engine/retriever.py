@@ -1,6 +1,6 @@
 """Retrievers: an open index with its query encoder, which returns hits and the terms of their scores."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -94,8 +94,8 @@ class Retriever:
         return encoder is not None and encoder.config.needs_query_model(self._queries.query)
 
     @cached_property
-    def _analyze(self) -> Callable[[str], Sequence[str]]:
-        return self._queries.words.analyze if self._queries.words else Analyzer(self.searcher.language)
+    def _analyze(self) -> Analyzer:
+        return Analyzer(self.searcher.language)
 
     def search(
         self, texts: Sequence[str], hits: int, threads: int = 1, where: Where | None = None, passages: bool = False
@@ -134,9 +134,9 @@ class Retriever:
     def _terms_of(self, word: str) -> list[str]:
         """The index terms for a word; none in a dense index."""
         if self._queries.encoder is None:
-            return list(self._analyze(word))
+            return self._analyze.all(word)
         if not self._queries.encoder.config.is_sparse:
             return []
-        words = [WORD + stem for stem in self._analyze(word)] if self._queries.words else []
+        words = [WORD + stem for stem in self._analyze.all(word)] if self._queries.words else []
         with self._queries.encoder.lock:
             return self._queries.encoder.tokenizer.pieces(word) + words

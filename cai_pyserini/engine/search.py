@@ -11,7 +11,7 @@ from cai_pyserini.collections.file_listing import FileListing
 from cai_pyserini.collections.in_python import Queries, is_table
 from cai_pyserini.collections.in_python import topics as topics_of
 from cai_pyserini.collections.values import checked_count, checked_id
-from cai_pyserini.core.config import ENGLISH, PASSAGE, Language, document_of
+from cai_pyserini.core.config import ENGLISH, PASSAGE, document_of
 from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import Kind
 from cai_pyserini.core.text import normalized
@@ -74,7 +74,7 @@ class Engine:
         most_hits: int = 1000,
         passages: bool = False,
         texts: Searcher | None = None,
-        language: Language = ENGLISH,
+        language: str = ENGLISH,
         files: FileListing | None = None,
         change: Callable[[Action, Any], None] | None = None,
     ):
@@ -242,7 +242,8 @@ class Engine:
         if (index := self._word_index) is None:
             return {}
         prefix = index.word_prefix or ""
-        stems = {word: self._stems(word) for word in words_of(_text(text))}
+        analyze = self._stems.likely(_text(text))
+        stems = {word: analyze(word) for word in words_of(_text(text))}
         return {
             word: max(index.documents_with(prefix + stem) for stem in of_word)
             for word, of_word in stems.items()
@@ -280,12 +281,12 @@ class Engine:
 
     def asked(self, query: str) -> Asked:
         """The words of a query, to say why a document was found, and to mark them in its text."""
-        return Asked(_text(query), self.parts.retrievers, self._stems)
+        return Asked(_text(query), self.parts.retrievers, self._stems.likely(_text(query)))
 
     def suggestion(self, text: str) -> str | None:
         """A text with similar words for those that no document has; None if there is none."""
         index = self._word_index
-        return suggestion(_text(text), index, self._stems) if index else None
+        return suggestion(_text(text), index, self._stems.likely(_text(text)).stems) if index else None
 
     @property
     def description(self) -> str:

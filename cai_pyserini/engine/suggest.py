@@ -7,6 +7,7 @@ letters are the most frequent errors, then vowels and neighbours on the keyboard
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from heapq import nlargest
 
 from cai_pyserini.engine.highlight import WORDS
@@ -22,22 +23,21 @@ KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 DOUBLED, SWAPPED, MISSING, NEAR, OTHER, FIRST, SECOND = 0.0, 0.0, 1.5, 1.5, 3.0, 2.0, 4.0
 
 
-def suggestion(text: str, index: Searcher, analyze: Callable[[str], Sequence[str]]) -> str | None:
-    """A short text with similar words in place of those that no document has; None if there is nothing to replace, or
-    the index has no words."""
+def suggestion(text: str, index: Searcher, stems: Callable[[Sequence[str]], list[list[str]]]) -> str | None:
+    """A short text with similar words in place of those that no document has, whose `stems` are not in the index; None
+    if there is nothing to replace, or the index has no words."""
     if index.word_prefix is None or len(text) > LONGEST:
         return None
     pieces = WORDS.split(text)  # words are at odd positions
-    pieces[1::2] = [_meant(word, index, analyze) for word in pieces[1::2]]
+    pieces[1::2] = [*map(partial(_meant, index), words := pieces[1::2], stems(words))]
     suggested = "".join(pieces)
     return suggested if suggested != text else None
 
 
-def _meant(word: str, index: Searcher, analyze: Callable[[str], Sequence[str]]) -> str:
+def _meant(index: Searcher, word: str, stems: Sequence[str]) -> str:
     """The word that is meant by one; often itself."""
-    stems, typed = analyze(word), word.lower()
-    edits = min(2 if len(word) >= TWO_EDITS else 1, len(word) // 3)
-    if len(stems) != 1 or not edits or index.documents_with(f"{index.word_prefix}{stems[0]}"):
+    typed, edits = word.lower(), min(2 if len(word) >= TWO_EDITS else 1, len(word) // 3)
+    if not stems or not edits or any(index.documents_with(f"{index.word_prefix}{stem}") for stem in stems):
         return word
     documents, least = index.similar_words(typed, edits), min(MIN_DOCUMENTS, math.ceil(index.documents / 1000))
     similar = nlargest(MOST_COMPARED, documents, key=lambda other: documents[other])

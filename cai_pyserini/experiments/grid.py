@@ -12,13 +12,15 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cai_pyserini.collections.readers import in_languages, languages_of
 from cai_pyserini.core import steps
-from cai_pyserini.core.config import IndexConfig, is_encoder, load_encoder, load_index_config
+from cai_pyserini.core.config import ENGLISH, IndexConfig, is_encoder, load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import NAME
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import Settings, build, place_in
 from cai_pyserini.core.steps import Call
+from cai_pyserini.experiments.by_language import log_choice, suited
 from cai_pyserini.experiments.names import REQUIRED, current_name
 from cai_pyserini.experiments.plan import require
 from cai_pyserini.experiments.prepare import Prepared, prepare
@@ -102,6 +104,8 @@ class Grid:
             self.settings = self.settings.replace(measures=[*self.settings.measures, VERIFIED])
         self.root = self.settings.output or Path("runs")
         self.configs = _configs(self.settings, own | changes)
+        self.languages = {argument: languages_of(config) for argument, config in self.configs.items()}
+        self.configs = {each: in_languages(config, self.languages[each]) for each, config in self.configs.items()}
         if self.settings.adapt or self.settings.train:
             require_trainer()
         _log_names(self.settings)
@@ -120,7 +124,11 @@ class Grid:
                 output /= config.name
             changes = {"collections": [collection], "output": output, "config": None, "train": {}} | variant.changes
             name = ", ".join([config.name] * (len(self.configs) > 1) + [variant.label] * (len(variants) > 1))
-            cells.append(Cell(name, settings.replace(**changes), config, variant))
+            cell = Cell(name, settings.replace(**changes), config, variant)
+            if (languages := self.languages[collection]) != [ENGLISH]:
+                cell = cell._replace(settings=suited(cell.settings, languages))
+                log_choice(config.name, languages, cell.settings)
+            cells.append(cell)
         return cells
 
     @property
@@ -231,7 +239,8 @@ def _require_files(settings: Settings, made: Sequence[Path], place: str) -> None
 
 def _configs(settings: RunSettings, others: Mapping[str, Any]) -> dict[str, IndexConfig]:
     """The collections by their arguments. Raises CaiError for two of the same name, which would share a run folder."""
-    changes = settings.model_dump(include={"split", "strict", "remove_query", "passages"}, exclude_none=True)
+    own = {"split", "strict", "language", "remove_query", "passages"}
+    changes = settings.model_dump(include=own, exclude_none=True)
     found: dict[str, tuple[str, IndexConfig]] = {}
     for argument in settings.collections:
         config = load_index_config(argument).replace(**changes, **others)

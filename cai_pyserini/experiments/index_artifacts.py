@@ -52,7 +52,7 @@ def index_of(system: System, run: RunFolder) -> "Index":
         case DenseSystem():
             return DenseIndex(DenseEncoder(run, system.adapted, system.formula))
         case NearBm25System():
-            return ImpactIndex(WordImpacts(system.long_name, SpladeEncoder(run, system.adapted)))
+            return ImpactIndex(WordImpacts(system, SpladeEncoder(run, system.adapted)))
         case SpladeSystem():
             encoder = SpladeEncoder(run, system.adapted)
             vectors = NearDocuments(encoder) if system.near else encoder.documents()
@@ -167,16 +167,19 @@ class Impacts(Artifact):
 
 
 class WordImpacts(Impacts):
-    """The integers of BM25's words alone, and of words of near documents."""
+    """The integers of BM25's words alone, of words of near documents and, in some systems, of associated words."""
 
-    def __init__(self, title: str, encoder: SpladeEncoder):
+    def __init__(self, system: NearBm25System, encoder: SpladeEncoder):
+        self.documents_only = not system.associated
         words, near_words = Words(encoder.run), NearWords(encoder.run, encoder.adapted)
-        super().__init__(title, encoder.documents(), None, words, near_words)  # no weight of SPLADE is kept
+        # No weight of SPLADE is kept.
+        super().__init__(system.long_name, encoder.documents(), None, words, near_words)
 
     def make(self) -> Path:
         bm25 = self._bm25(alpha=1.0)
         return self._write(
-            self.encoder.weighted(None).replace(keep_terms=0), bm25 and replace(bm25, documents_only=True)
+            self.encoder.weighted(None).replace(keep_terms=0),
+            bm25 and replace(bm25, documents_only=self.documents_only),
         )
 
     def collect(self, results: Results, manifest: artifact.Manifest) -> None:

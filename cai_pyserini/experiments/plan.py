@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from cai_pyserini.collections.readers import load_in_languages
 from cai_pyserini.core import artifact, steps
-from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.steps import Step
@@ -111,8 +111,10 @@ def _require_adaptation(run: RunFolder, system: System) -> None:
     if run.adaptation is None:
         raise CaiError(f"{system.name} needs the setting adapt")
     require_trainer()
-    if (load_index_config(run.adaptation.collection).passages or 0) != (run.experiment.collection.passages or 0):
-        raise CaiError(
-            "passages with adapt: write `passages` to a YAML file of the collection instead, as in index_configs/, "
-            "so that adaptation reads the same passages"
-        )
+    read = load_in_languages(run.adaptation.collection)
+    for name in ("passages", "language"):
+        if (getattr(read, name) or 0) != (getattr(run.experiment.collection, name) or 0):
+            raise CaiError(
+                f"{name} with adapt: write `{name}` to a YAML file of the collection instead, as in index_configs/, "
+                "so that adaptation reads the same"
+            )

@@ -43,6 +43,12 @@ class RunSettings(FileSettings):
     )
     split: str | None = flags.SPLIT
     strict: bool | None = flags.STRICT
+    language: str | None = flag(
+        None,
+        "of the documents: an Anserini analyzer's, such as de, or several, de+en (default: in files, that of the "
+        "documents; for other languages than English, the default systems are bm25 and those of a multilingual dense "
+        "encoder, if one is installed)",
+    )
     systems: list[str] = flag(
         [],
         f"{NAMES}; all: the usual ones of every kind (default: bm25, the SPLADE systems, those with IDF also joint and "
@@ -115,6 +121,7 @@ class RunOptions(TypedDict, total=False):
 
     split: str | None
     strict: bool | None
+    language: str | None
     passages: int | None
     search: flags.Search
     depth: int

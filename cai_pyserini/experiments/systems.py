@@ -141,16 +141,16 @@ class SpladeSystem(System):
 
 
 class NearBm25System(System):
-    """BM25 of documents that have words of near ones, in an index of impacts."""
+    """BM25 of documents that have words of near ones, in an index of impacts; with associated words if `associated`."""
 
     role, query, work, adaptable, joint, near, settings = "bm25", "bow", 1, True, True, True, ("dense",)
 
-    def __init__(self, long_name: str):
-        super().__init__(long_name)
-        self.index_name, self.evidence = long_name, {self.role, "dense"}
+    def __init__(self, associated: bool, adapted: bool = False):
+        super().__init__(f"{ADAPTED * adapted}{_joined('bm25-near', associated and 'words')}")
+        self.index_name, self.associated, self.evidence = self.long_name, associated, {self.role, "dense"}
 
     def adapt(self) -> System:
-        return NearBm25System(f"{ADAPTED}{self.long_name}")
+        return NearBm25System(self.associated, adapted=True)
 
 
 class DenseSystem(System):
@@ -206,7 +206,8 @@ SINGLE: dict[str, System] = {  # by their long names
     system.long_name: system
     for system in (
         BM25,
-        NearBm25System("bm25-near"),
+        NearBm25System(associated=False),
+        NearBm25System(associated=True),
         TextSystem("doct5query", generated=True),
         CrossEncoderSystem("cross-encoder", BM25),
         *(

@@ -18,7 +18,7 @@ from functools import lru_cache
 
 import regex
 
-from cai_pyserini.core.config import ENGLISH, Language
+from cai_pyserini.core.config import ENGLISH, Language, languages_in
 from cai_pyserini.indexes.analyzer import Analyzer
 
 HALF = 0.5  # scaled so, a frequent variant still scores less than one occurrence of the word itself
@@ -34,7 +34,7 @@ LETTERS = str.maketrans({
 })  # fmt: skip
 CEDILLAS = str.maketrans("șț", "şţ")
 DIGRAPHS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
-WITH_DIGRAPHS = ("da", "de", "en", "nl", "no", "sv")  # in other languages, ü is not ue
+WITH_DIGRAPHS = {"da", "de", "en", "nl", "no", "sv"}  # in other languages, ü is not ue
 # A character class of Lucene's regular expressions for what words with accents have; a few others have it too.
 ACCENTED = (
     "[\u00df-\u02af\u02be\u02bf\u0300-\u036f\u0386-\u0390\u03aa-\u03b0\u03c2\u03ca-\u03ce\u0450\u0451\u045d"
@@ -46,7 +46,7 @@ def plain_spellings(word: str, language: Language = ENGLISH) -> list[str]:
     """The spellings of a word without accents, of which there are two if letters can also become digraphs (Müller:
     muller, mueller); in lower case, as the Polish analyzer keeps capitals of names."""
     word = word.lower()
-    words = [word, word.translate(DIGRAPHS)] if language in WITH_DIGRAPHS else [word]
+    words = [word, word.translate(DIGRAPHS)] if WITH_DIGRAPHS.intersection(languages_in(language)) else [word]
     bare = (ACCENTS.sub("", unicodedata.normalize("NFD", word)).translate(LETTERS) for word in words)
     return [*dict.fromkeys(unicodedata.normalize("NFC", word) for word in bare)]
 
@@ -78,7 +78,7 @@ class Variants:
         stems: bool = True,
     ):
         self._prefix, self._language, self._documents, self._frequency = prefix, language, documents, frequency
-        self._stems = Analyzer(language).many if stems else lambda words: [[word] for word in words]
+        self._stems = Analyzer(language).stems if stems else lambda words: [[word] for word in words]
         self._by_spelling: dict[str, list[str]] = defaultdict(list)
         for term, spellings in self._spellings([term.removeprefix(prefix) for term in terms]).items():
             for spelling in spellings:
@@ -112,8 +112,5 @@ class Variants:
         """The plain spellings of those words that have accents, and the stems of these spellings."""
         plain = {word: of_word for word in words if (of_word := plain_spellings(word, self._language)) != [word]}
         spellings = [spelling for of_word in plain.values() for spelling in of_word]
-        stems = dict(zip(spellings, self._stems(spellings) if spellings else (), strict=True))
-        return {
-            word: {other for each in of_word for other in (each, *(stems[each] if len(stems[each]) == 1 else ()))}
-            for word, of_word in plain.items()
-        }
+        stems = dict(zip(spellings, self._stems(spellings), strict=True))
+        return {word: {other for each in of_word for other in (each, *stems[each])} for word, of_word in plain.items()}

@@ -22,11 +22,14 @@ from datetime import date
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
+import regex
+
 from cai_pyserini.collections.values import plain
 from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import NAME, STRINGS, Kind, bounds
 from cai_pyserini.core.text import normalized
 from cai_pyserini.indexes import batch, jvm
+from cai_pyserini.indexes.analyzer import UNSPACED_SCRIPTS
 from cai_pyserini.indexes.writer import PREFIX
 
 CONTENTS = "contents"  # the field for words
@@ -36,8 +39,12 @@ TOKEN = re.compile(
 )
 ORDERS = ("<", "<=", ">", ">=")
 LIKE = "like"  # of a dict: a pattern
-OPERATOR = re.compile(
-    r'(?<!\S)(?P<minus>-?)(?:"(?P<phrase>[^"\w]*\w[^"]*)"|(?<=-)(?P<word>[^\W\d](?:[^\s"]*\w)?))(?!\w)'
+# In scripts without spaces, quotes can follow a letter, and a letter them.
+OPERATOR = regex.compile(
+    rf"(?:(?<!\S)(?P<minus>-)?|(?<=[{UNSPACED_SCRIPTS}]))"
+    r'(?:"(?P<phrase>[^"\w]*\w[^"]*)"|(?<=-)(?P<word>[^\W\d](?:[^\s"]*\w)?))'
+    rf"(?![\w--[{UNSPACED_SCRIPTS}]])",
+    regex.V1,
 )
 
 
@@ -150,7 +157,7 @@ def without_operators(query: str, filter: str | None = None) -> tuple[str, tuple
     such; a -word or -"phrase" must not occur. Raises BadFilter if no text is left."""
     filters = [filter] if filter else []
 
-    def extract(match: re.Match[str]) -> str:
+    def extract(match: regex.Match[str]) -> str:
         words = quoted(match["phrase"]) if match["phrase"] else _escaped(match["word"])
         filters.append(f"{'NOT ' if match['minus'] else ''}{CONTENTS}:{words}")
         return " " if match["minus"] else match["phrase"]

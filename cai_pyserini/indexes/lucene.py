@@ -292,16 +292,17 @@ class LuceneSearcher(Searcher):
 
     @READING
     def similar_words(self, word: str, edits: int) -> dict[str, int]:
-        if self.word_prefix is None or len(stems := self._analyze(word)) != 1:
+        if self.word_prefix is None:
             return {}
-        similar = self._similar_terms(self.word_prefix + stems[0], edits, FIELD, len(self.word_prefix) + 1)
-        words: dict[str, int] = {}
+        words, similar = dict[str, int](), dict[str, int]()
+        for stem in self._analyze.stems([word])[0]:
+            similar |= self._similar_terms(self.word_prefix + stem, edits, FIELD, len(self.word_prefix) + 1)
         for term in nlargest(MOST_FORMS, similar, key=lambda term: similar[term]):
             first = self._postings(self._reader, FIELD, self._bytes(term.encode())).nextDoc()
             document = self.document(self._utils.convertLuceneDocidToDocid(self._reader, first))
             of_document = exact_words(document.contents) if document else []
-            forms = (each for each in of_document if self._analyze(each) == [term.removeprefix(self.word_prefix)])
-            words |= dict.fromkeys(islice(forms, 1), similar[term])
+            analyze, stems = self._analyze.of(document.language if document else ""), [term[len(self.word_prefix) :]]
+            words |= dict.fromkeys(islice((each for each in of_document if analyze(each) == stems), 1), similar[term])
         return words
 
     def _similar_terms(self, term: str, edits: int, field: str, prefix: int = 0) -> dict[str, int]:

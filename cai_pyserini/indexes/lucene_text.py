@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from cai_pyserini.core.config import BM25, Bm25Parameters, document_of
+from cai_pyserini.core.config import BM25, Bm25Parameters, document_of, languages_in
 from cai_pyserini.indexes import batch, jvm
 from cai_pyserini.indexes.accents import Variants
 from cai_pyserini.indexes.analyzer import exact_words, lucene_analyzer
 from cai_pyserini.indexes.batch import QUERY, STRING
-from cai_pyserini.indexes.filters import BadFilter, Words, any_term_query
+from cai_pyserini.indexes.filters import BadFilter, Words, any_term_query, boolean_query
 from cai_pyserini.indexes.lucene import READING, LuceneSearcher
 from cai_pyserini.indexes.searcher import Scored, Searcher, Term
 from cai_pyserini.indexes.writer import FIELD, WORDS
@@ -35,11 +35,12 @@ class LuceneText(LuceneSearcher):
         self._searcher.setSimilarity(java("org.apache.lucene.search.similarities.BM25Similarity")(*bm25))
         builder = "io.anserini.search.query.BagOfWordsQueryGenerator"
         make = batch.virtual(builder, "buildQuery", QUERY, STRING, "org.apache.lucene.analysis.Analyzer", STRING)
-        self._builders[str] = batch.bind(make, 0, java(builder)(), FIELD, lucene_analyzer(self.language))
+        if len(languages_in(self.language)) == 1:
+            self._builders[str] = batch.bind(make, 0, java(builder)(), FIELD, lucene_analyzer(self.language))
         self._searches = self._compile_searches(lambda build: build)
 
     def with_variants(self, queries: Sequence[Query], threads: int = 1) -> list[Query]:
-        """Texts whose words have variants become {word: weight}; others stay texts."""
+        """Texts whose words have variants become {word: weight}, of several languages all; others stay texts."""
         texts = [query for query in queries if isinstance(query, str)]
         words = dict(zip(texts, self._analyze.many(texts, threads), strict=True)) if texts else {}
         expanded: list[Query] = []
@@ -47,7 +48,7 @@ class LuceneText(LuceneSearcher):
             terms = Counter(words[query]) if isinstance(query, str) else query
             assert isinstance(terms, Mapping) and self._variants
             added = self._variants.added(terms)
-            expanded.append({**terms, **added} if added else query)
+            expanded.append({**terms, **added} if added or str not in self._builders else query)
         return expanded
 
     @READING
@@ -66,8 +67,11 @@ class LuceneText(LuceneSearcher):
 
     def _stems_query(self, text: str) -> Any:
         """A Lucene query for the words of a text as BM25 knows them, one after the other; None if it has none."""
-        builder = jvm.java_class("org.apache.lucene.util.QueryBuilder")(lucene_analyzer(self.language))
-        return builder.createPhraseQuery(FIELD, text)
+        builders = map(
+            jvm.java_class("org.apache.lucene.util.QueryBuilder"), map(lucene_analyzer, languages_in(self.language))
+        )
+        phrases = [phrase for builder in builders if (phrase := builder.createPhraseQuery(FIELD, text))]
+        return boolean_query(SHOULD=phrases) if phrases else None
 
     def _exact_query(self, text: str) -> Any:
         """A Lucene query for the words of a text, whatever their accents, one after the other; None if it has none."""

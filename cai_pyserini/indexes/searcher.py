@@ -42,18 +42,20 @@ class Stored(NamedTuple):
     start: int = 0  # of a passage: where it begins in the text of its document, in characters
     passages: int = 0  # of its document; of a whole document 0
     text: str | None = None  # of a passage whose contents are not its title and text
+    language: str = ""  # in a collection of several languages
 
     @classmethod
     def parse(cls, id: str, raw: str) -> Self:
         """The document of stored JSON."""
         fields = json.loads(raw)
-        place = fields.get("start", 0), fields.get("passages", 0), fields.get("text")
-        return cls(id, fields.get("title", ""), fields["contents"], fields.get("metadata", {}), *place)
+        others = {key: fields[key] for key in ("metadata", "start", "passages", "text", "language") if key in fields}
+        return cls(id, fields.get("title", ""), fields["contents"], **others)
 
     @property
     def raw(self) -> str:
         """The stored JSON."""
-        record = Record("", self.id, self.title, self.text or "", self.metadata, self.start, self.passages)
+        place = self.start, self.passages
+        record = Record("", self.id, self.title, self.text or "", self.metadata, *place, language=self.language)
         return raw_json(record, self.contents)
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import artifact, files
-from cai_pyserini.core.config import unless_english
+from cai_pyserini.core.config import languages_in, unless_english
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import processes_for
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.indexes import jvm
-from cai_pyserini.indexes.analyzer import exact_words
+from cai_pyserini.indexes.analyzer import exact_words, lucene_analyzer
 from cai_pyserini.indexes.writer import BATCH, DocumentAdder, Part, raw_json, stats_of, write_index, writing
 
 MIN_DOCUMENTS = 100_000  # per process, as its JVM takes seconds to warm up
@@ -43,7 +43,7 @@ def index_bm25(
     *,
     raw: bool = True,
 ) -> Path:
-    """Index the text of a collection, and the words of its names, with Anserini's analyzer for its language.
+    """Index the text of a collection, and the words of its names, with Anserini's analyzers for its languages.
 
     Stores positions and document vectors (for RM3) and, with `raw`, the documents. `generated` is a collection of
     generated queries to append to the documents that its qrels assign them to, or to all their passages (docT5query,
@@ -76,8 +76,9 @@ def index_bm25(
 def _write_part(collection: Collection, raw: bool, queries: Path | None, part: Part) -> Generator[int]:
     """Write the index of every n-th document, and yield the number of documents of each batch that are not empty."""
     queries_of = stored_queries(queries, collection) if queries else lambda id: []
-    with writing(part.folder, collection.language) as writer:
+    with writing(part.folder) as writer:
         with jvm.using_java("indexing text"):
+            analyzers = {language: lucene_analyzer(language) for language in languages_in(collection.language)}
             add = DocumentAdder(writer, collection.metadata, is_text=True, stores_raw=raw)
         for batch in batched(islice(collection.records(), part.number, None, part.parts), BATCH):
             added = 0
@@ -88,7 +89,8 @@ def _write_part(collection: Collection, raw: bool, queries: Path | None, part: P
                     if contents.strip():
                         words = " ".join(exact_words(f"{text} {record.names}"))
                         indexed = f"{contents} {record.names}"
-                        add(record.id, indexed, raw_json(record, contents, pretty=True), words)
+                        analyzer = analyzers[record.language or collection.language]
+                        add(record.id, indexed, raw_json(record, contents, pretty=True), words, analyzer)
                         added += 1
             yield added
 

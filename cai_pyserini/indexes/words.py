@@ -8,7 +8,6 @@ documents yield the same contexts, which need not be encoded again.
 """
 
 import random
-import re
 from array import array
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
@@ -16,21 +15,24 @@ from itertools import batched
 from pathlib import Path
 
 import numpy as np
+import regex
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.collections.contract import Collection, Record
-from cai_pyserini.collections.spans import CONTEXTS, UNSPACED, Contexts, Reservoir, random_span
+from cai_pyserini.collections.spans import CONTEXTS, Contexts, Reservoir, random_span
 from cai_pyserini.core import artifact, jsonl
-from cai_pyserini.core.config import unless_english
+from cai_pyserini.core.config import ENGLISH, unless_english
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.core.text import UNSPACED_SCRIPTS
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.vectors.shards import SHARD, Shard, write_shards
 
 SPANS = 500
 SEED = 42
 LEXICON = 50_000  # words
-FORM = re.compile(r"[^\W\d_]{2,}")
-FORMLESS = UNSPACED | {"bn", "hi", "te"}  # languages whose words FORM cannot find; it excludes vowel signs
+# Where spaces do not separate words, as in Korean compounds, an analyzer's words are themselves forms.
+UNSEPARATED = regex.compile(rf"[{UNSPACED_SCRIPTS}\p{{Hangul}}]")
+FORM = regex.compile(rf"[\p{{L}}\p{{M}}\p{{N}}--[\p{{Nd}}{UNSPACED_SCRIPTS}\p{{Hangul}}]]{{2,}}", regex.V1)
 
 
 def count_words(collection: Collection, output: Path) -> Path:
@@ -38,25 +40,28 @@ def count_words(collection: Collection, output: Path) -> Path:
     columns; spans.jsonl and contexts.jsonl, {"text": …, "words": {word: count}}; and lexicon.jsonl, {"word": …,
     "form": …}, the words with the highest document frequency, each with its most frequent form."""
     language, inputs = collection.language, {"documents": collection.fingerprint("documents")}
-    recipe = artifact.recipe("words", inputs, language=unless_english(language))
+    by_script = language != ENGLISH or None
+    recipe = artifact.recipe("words", inputs, language=unless_english(language), by_script=by_script)
 
     def write(folder: Path) -> artifact.Stats:
         analyzer = Analyzer(language)
         columns: dict[str, int] = {}
         draw = random.Random(SEED)
         spans, contexts = Reservoir[str](SPANS, draw), Contexts(CONTEXTS, language)
-        forms = Counter[str]()  # document frequency of each
+        forms = Counter[tuple[str, str]]()  # document frequency of each, by its language
 
         def counted(records: Sequence[Record]) -> Shard:
-            texts = [*map(collection.contents_of, records)]
-            for contents in texts:
-                found = analyzer(contents) if language in FORMLESS else FORM.findall(contents.lower())
-                forms.update(list(dict.fromkeys(found)))
+            words = []
+            for record in records:
+                contents = collection.contents_of(record)
+                words.append(Counter(analyzer.of(record.language)(f"{contents} {record.names}")))
+                own_forms = filter(UNSEPARATED.search, words[-1]) if by_script else ()
+                found = [*dict.fromkeys(FORM.findall(contents.lower())), *own_forms]
+                forms.update((record.language, form) for form in found)
                 if span := random_span(contents, draw, language):
                     spans.add(span)
                 contexts.add(contents)
-            named = [f"{text} {record.names}" for text, record in zip(texts, records, strict=True)]
-            return Shard([record.id for record in records], _count(named, analyzer, columns))
+            return Shard([record.id for record in records], _count(words, columns))
 
         parts = batched(progress(collection.records(), collection.size, "words"), SHARD)
         counts = write_shards(folder, artifact.digest(recipe), parts, counted)
@@ -72,24 +77,23 @@ def count_words(collection: Collection, output: Path) -> Path:
     return artifact.make(output, recipe, write)
 
 
-def _lexicon(forms: Counter[str], analyzer: Analyzer, columns: Container[str]) -> Iterator[dict[str, str]]:
+def _lexicon(forms: Counter[tuple[str, str]], analyzer: Analyzer, columns: Container[str]) -> Iterator[dict[str, str]]:
     """The words with the highest document frequency, with their most frequent forms, which several documents have. Of
     equally frequent forms, the one that was found first is first."""
     listed: set[str] = set()
-    for form, documents in forms.most_common():
+    for (language, form), documents in forms.most_common():
         if len(listed) == LEXICON or documents == 1:
             return
-        match analyzer(form):
+        match [form] if UNSEPARATED.search(form) else analyzer.of(language)(form):
             case [word] if word in columns and word not in listed:
                 listed.add(word)
                 yield {"word": word, "form": form}
 
 
-def _count(texts: Sequence[str], analyzer: Analyzer, columns: dict[str, int]) -> csr_matrix:
+def _count(texts: Sequence[Counter[str]], columns: dict[str, int]) -> csr_matrix:
     """Counts (texts, words so far); new words are added to `columns`."""
     indices, counts, indptr = array("i"), array("f"), [0]
-    for text in texts:
-        words = Counter(analyzer(text))
+    for words in texts:
         indices.extend([columns.setdefault(word, len(columns)) for word in words])
         counts.extend(words.values())
         indptr.append(len(indices))

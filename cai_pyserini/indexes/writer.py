@@ -25,13 +25,12 @@ from typing import Any, NamedTuple
 
 from cai_pyserini.collections.contract import Collection, Record
 from cai_pyserini.core import files
-from cai_pyserini.core.config import PASSAGE, Language
+from cai_pyserini.core.config import PASSAGE
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import STRINGS, Kind, Metadata, bounds
 from cai_pyserini.core.processes import spread
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.indexes import jvm
-from cai_pyserini.indexes.analyzer import lucene_analyzer
 from cai_pyserini.vectors.json_vectors import DELIMITER
 
 FIELD = "contents"
@@ -58,7 +57,7 @@ class Part(NamedTuple):
 def raw_json(record: Record, contents: str, pretty: bool = False) -> str:
     """The stored JSON of a document; `contents` is the indexed text. `pretty` is as Anserini's JsonCollection stores
     it. Passages have `start` and `passages`, see Record, and `text`, unless they are indexed as title and text."""
-    others = {key: value for key in ("title", "metadata") if (value := getattr(record, key))}
+    others = {key: value for key in ("title", "language", "metadata") if (value := getattr(record, key))}
     if record.passages:
         others |= {"start": record.start, "passages": record.passages}
         others |= {"text": record.text} if record.text and contents != f"{record.title} {record.text}" else {}
@@ -124,22 +123,14 @@ def delimited_analyzer(filter: str) -> Any:
     return builder.addTokenFilter(filter, "delimiter", DELIMITER).build()
 
 
-def _text_analyzer(language: Language) -> Any:
-    fields = jvm.java_class("java.util.HashMap")()
-    fields.put(WORDS, jvm.java_class("org.apache.lucene.analysis.core.WhitespaceAnalyzer")())
-    wrapper = jvm.java_class("org.apache.lucene.analysis.miscellaneous.PerFieldAnalyzerWrapper")
-    return wrapper(lucene_analyzer(language), fields)
-
-
 @contextmanager
-def writing(folder: Path, language: Language | None = None) -> Iterator[Any]:
-    """A Lucene IndexWriter of impacts or, with a language, of text, which keeps the order of documents and merges
-    segments only on request. It is closed at the end, or rolled back after an error, which also closes its files."""
+def writing(folder: Path) -> Iterator[Any]:
+    """A Lucene IndexWriter, which keeps the order of documents and merges segments only on request. It is closed at
+    the end, or rolled back after an error, which also closes its files."""
     using_java = partial(jvm.using_java, f"writing {folder}")
     with using_java():
         java = jvm.java_class
-        analyzer = _text_analyzer(language) if language else delimited_analyzer("delimitedTermFrequency")
-        config = java("org.apache.lucene.index.IndexWriterConfig")(analyzer)
+        config = java("org.apache.lucene.index.IndexWriterConfig")(delimited_analyzer("delimitedTermFrequency"))
         config.setRAMBufferSizeMB(RAM_BUFFER_MB)
         config.setUseCompoundFile(False)
         policy = java("org.apache.lucene.index.LogDocMergePolicy")()  # keeps the order of documents
@@ -173,9 +164,11 @@ class DocumentAdder:
         exact.setIndexOptions(options.DOCS_AND_FREQS_AND_POSITIONS)
         exact.setOmitNorms(True)
         text = jvm.start().cast("java.lang.CharSequence", java("java.lang.String")(""))
+        tokens = java("org.apache.lucene.analysis.core.KeywordTokenizer")()  # replaced by those of each document
         store = java("org.apache.lucene.document.Field$Store")
         self._not_stored = store.NO
-        self._contents = java("org.apache.lucene.document.Field")(FIELD, text, kind)
+        contents = jvm.start().cast("org.apache.lucene.analysis.TokenStream", tokens) if is_text else text
+        self._contents = java("org.apache.lucene.document.Field")(FIELD, contents, kind)
         self._words = java("org.apache.lucene.document.Field")(WORDS, text, exact) if is_text else None
         self._id = java("org.apache.lucene.document.StringField")("id", "", store.YES)
         no_bytes = java("org.apache.lucene.util.BytesRef")(b"")
@@ -188,13 +181,16 @@ class DocumentAdder:
         for field in self._always:
             self._document.add(field)
 
-    def __call__(self, id: str, contents: str, raw: str, words: str = "") -> None:
-        """Add a document; `raw` is its JSON, from which its metadata are. Of texts, `words` has the exact words."""
+    def __call__(self, id: str, contents: str, raw: str, words: str = "", analyzer: Any = None) -> None:
+        """Add a document; `raw` is its JSON, from which its metadata are. Of texts, `words` has the exact words, and a
+        Lucene `analyzer` splits the contents."""
         self._id.setStringValue(id)
         self._id_values.setBytesValue(id.encode())
-        self._contents.setStringValue(contents)
         if self._words:
+            self._contents.setTokenStream(analyzer.tokenStream(FIELD, contents))
             self._words.setStringValue(words)
+        else:
+            self._contents.setStringValue(contents)
         if self._raw:
             self._raw.setStringValue(raw)
         if self._kinds:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Respons
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import AfterValidator, StringConstraints
 
+from cai_pyserini.core.config import tag_of
 from cai_pyserini.core.template import template
 from cai_pyserini.engine.reasons import Marks, best_passage, mark
 from cai_pyserini.indexes.analyzer import Analyzer
@@ -54,7 +55,8 @@ class Judging:
 
     def mark(self, text: str, query: str) -> Marks:
         """A text with the words of a query marked."""
-        return mark(text, set(self.stems(self.pool.topics[query])), set(), self.stems)
+        stems = self.stems.likely(topic := self.pool.topics[query])
+        return mark(text, set(stems(topic)), set(), stems)
 
     def documents(self, query: str, document: str) -> set[str]:
         """The documents to judge for a query. Raises HTTPException if `document` is none of them."""
@@ -74,16 +76,17 @@ class Judging:
         stored = pool.text(document) if document else None
         text = stored.contents.removeprefix(stored.title).strip() if stored else ""
         is_long = len(text) > SHOWN
+        topic = pool.topics[query]
         return self.render(
             judge,
             mine,
             query=query,
-            topic=pool.topics[query],
+            topic=topic,
             document=document,
             alert=alert,
             title=(stored and stored.title) or document,
             heading=self.mark(stored.title, query) if stored else [],
-            passage=self.mark(best_passage(text, pool.topics[query], self.stems), query) if is_long else [],
+            passage=self.mark(best_passage(text, topic, self.stems.likely(topic)), query) if is_long else [],
             text=stored and self.mark(text[:FOLDED], query),
             is_cut=len(text) > FOLDED,
             metadata=shown_metadata(stored.metadata, {}) if stored else [],
@@ -109,7 +112,7 @@ class Judging:
         return TEMPLATE.render(
             judge=judge,
             rubric=self.judgments.rubric,
-            language=self.pool.language,
+            language=tag_of(self.pool.language),
             finished=sum(ids <= mine.get(query, {}).keys() for query, ids in documents.items()),
             queries=len(documents),
             **shown,

@@ -73,13 +73,15 @@ def judge_name(model: str, prompt: Template, characters: int) -> str:
 def questions(pool: Pool, judged: Grades, prompt: Template, characters: int) -> list[Question]:
     """A question for each query and document of a pool that are not judged, in random order, so that the same few
     documents without a grade do not end every run with MAX_FAILURES."""
-    asked, stems = [], cache(lambda: Analyzer(pool.language))  # starts Java for the first long document
+    asked, analyzer = [], cache(lambda: Analyzer(pool.language))  # starts Java for the first long document
     for query, documents in pool.documents.items():
+        topic = pool.topics[query]
+        stems = cache(lambda topic=topic: analyzer().likely(topic))
         for id in documents - judged.get(query, {}).keys():
             if stored := pool.text(id):
-                text = shortened(stored, pool.topics[query], characters, stems)
+                text = shortened(stored, topic, characters, stems)
                 marker = f"=== {secrets.token_hex(8)}"
-                filled = prompt.substitute(marker=marker, query=pool.topics[query], document=text)
+                filled = prompt.substitute(marker=marker, query=topic, document=text)
                 asked.append(Question(query, id, filled))
     random.shuffle(asked)
     return asked

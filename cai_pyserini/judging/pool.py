@@ -85,7 +85,7 @@ def stored_texts(run: RunFolder, ids: Collection[str]) -> Callable[[str], Stored
     if not has_passages and (index := index_with_texts(run)):
         return index.document
     records = (record for record in run.collection.records(whole=True) if record.id in ids)
-    return {r.id: Stored(r.id, r.title, f"{r.title} {r.text}", r.metadata) for r in records}.get
+    return {r.id: Stored(r.id, r.title, f"{r.title} {r.text}", r.metadata, language=r.language) for r in records}.get
 
 
 def shuffled(judge: str, query: str, documents: Collection[str]) -> list[str]:

@@ -104,9 +104,11 @@ class _Plain:
         return id
 
     def is_as_in_transformers(self) -> bool:
-        """Whether this is what transformers makes of a BertTokenizer, from its vocabulary and configuration."""
+        """Whether this is what transformers makes of a tokenizer.json that it takes as it is, without settings but
+        special tokens, or of a BertTokenizer, from its vocabulary and configuration."""
         if not self.is_bert:
-            return False
+            others = {key for key in self.config if not key.endswith("_token")}
+            return self.config.get("tokenizer_class") == "PreTrainedTokenizerFast" and others == {"tokenizer_class"}
         flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
         ids = {token: self.backend_tokenizer.token_to_id(token) for token in BERT_TOKENS.values()}
         added = {str(id): {"content": token} | flags for token, id in ids.items()}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 
-from cai_pyserini.core.config import document_of
+from cai_pyserini.core.config import document_of, tag_of
 from cai_pyserini.core.template import template
 from cai_pyserini.core.text import normalized
 from cai_pyserini.engine.found import highlighted
@@ -97,7 +97,7 @@ def _read(engine: Engine, index: str, id: str, query: str, part: int | None) -> 
         "url": (url := url_of(whole.metadata)),
         "open": open_link(engine, index, own, url, whole.metadata, page),
         "name": name_of(engine, own),
-        "language": engine.language,
+        "language": tag_of(whole.language or engine.language),
         "why": why(explanation, reasons) if explanation and reasons else [],
         "tables": tables(explanation) if explanation else [],
     }

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from cai_pyserini.collections.contract import PAGE, PAGES
 from cai_pyserini.collections.file_listing import FileListing
+from cai_pyserini.core.config import tag_of
 from cai_pyserini.core.metadata import Kind, Value
 from cai_pyserini.core.template import template
 from cai_pyserini.engine.explanation import Explanation
@@ -194,7 +195,6 @@ def _column(engine: Engine, search: Search, found: SearchResults, nothing: bool 
     return {
         "name": engine.name,
         "description": engine.description,
-        "language": engine.language,
         "hits": hits,
         "parts": parts,
         "degraded": found.degraded,
@@ -256,6 +256,7 @@ def _hit(
         "rank": hit.rank,
         "href": search.document_link(index, hit.stored) if stored else "",
         "like": Search(like=hit.stored, a=index).link() if stored else "",
+        "language": tag_of((stored and stored.language) or engine.language),
         "title": mark_words(text_of(title)[:MAX_TITLE]),
         "snippet": mark_words(text_of(snippet)),
         "page": page,

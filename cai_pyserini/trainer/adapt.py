@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from transformers import AutoTokenizer
 
+from cai_pyserini.collections.readers import load_in_languages
 from cai_pyserini.core import artifact, files
-from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.steps import Call, Step
 from cai_pyserini.core.terminal import progress
@@ -78,7 +79,7 @@ class Adaptation:
         dense = load_encoder(settings.dense).replace(kind="dense") if settings.dense else None
         own = {"queries", "seed", "device", "precision", "alpha", "weights", "depth"}
         options = settings.model_dump(include=own) | {"planned": self._planned}
-        return AdaptationData(load_index_config(settings.collection), self.base, dense, vectors, **options)
+        return AdaptationData(load_in_languages(settings.collection), self.base, dense, vectors, **options)
 
     def steps(self) -> list[Step]:
         """The steps, in order; only the last one if it is up to date. Raises CaiError for maximum lengths beyond what a

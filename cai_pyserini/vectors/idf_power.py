@@ -7,9 +7,10 @@ of these tokens is their share of the variance of scores, which IDF reduces:
 
 over the best 100 documents by the score s of unweighted documents. s_common is the part of s from common tokens, which
 more than a tenth of the documents have. Queries are the spans that alpha is estimated with (see vectors.weighting). The
-power is 1 if the noise is 0.2 or more, otherwise 0.5. For an encoder of documents alone, it depends on the queries: 1
-for bags of word pieces, in which no word counts more than another, and 0 if word pieces have weights of their own. See
-docs/experiments/idf.md.
+power is 1 if the noise is 0.2 or more, otherwise 0.5; also for documents that are longer on average than what is read
+of them, in which tokens are common because texts are long. For an encoder of documents alone, it depends on the
+queries: 1 for bags of word pieces, in which no word counts more than another, and 0 if word pieces have weights of
+their own. See docs/experiments/idf.md.
 """
 
 from collections.abc import Iterable
@@ -61,7 +62,7 @@ def choose_power(vectors: Vectors, idf: Path, words: Path, encoder: EncoderModel
             queries = encode_queries(encoder, texts) if texts else csr_matrix((0, len(counted.frequencies)))
             parts = (shard.vectors for shard in shard_progress(vectors, len(vectors), "noise of common tokens"))
             found = noise(queries, parts, counted.frequencies > COMMON * counted.documents)
-            chosen = for_noise(found)
+            chosen = for_noise(found, bm25.weighting.average > encoder.max_length("documents"))
         files.write_text(path, files.json_text({"idf_power": chosen.power}))
         weighting = {0.0: "no IDF", 1.0: "idf"}.get(chosen.power, f"idf ** {chosen.power:g}")
         return {"idf_power": chosen.power, "noise": found, "decision": f"{weighting}, because {chosen.reason}"}
@@ -76,8 +77,10 @@ def for_bags(weighted: bool) -> Choice:
     return Choice(1.0, "queries are bags of word pieces, which have no other weights")
 
 
-def for_noise(noise: float | None) -> Choice:
-    """The power for a noise of common tokens; None: unknown."""
+def for_noise(noise: float | None, is_cut: bool = False) -> Choice:
+    """The power for a noise of common tokens; None: unknown. With `is_cut`, documents are longer than what is read."""
+    if is_cut:
+        return Choice(0.5, "the encoder does not read most of the text of the documents, whose tokens are counted")
     if noise is None:
         return Choice(0.5, "the documents are too few or too short to measure how much their common tokens matter")
     tokens = f"tokens in more than {COMMON:.0%} of the documents cause {noise:.1%} of the variance of the best scores"

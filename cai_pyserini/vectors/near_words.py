@@ -27,6 +27,10 @@ Contexts are short spans, which are encoded for this, and documents, whose vecto
 smaller weight, because a long text says less about each of its words. X (contexts, words) has equal entries for the
 words of a context, in rows of length 1. A word without contexts keeps the vector of the word alone; uninformative words
 get short vectors.
+
+The vectors of some encoders, above all multilingual ones, lie in a narrow cone: most of each is their mean, which
+would add up in a sum of words. So contexts, documents and words alone are then centred, each on their own mean. What
+such an encoder says about single words is less certain, so the weights are a third.
 """
 
 import shutil
@@ -54,6 +58,8 @@ BATCH = 256  # documents compared at a time
 RIDGE = 1.0
 DOCUMENTS = 20_000  # documents that are contexts, at most
 DOCUMENT_WEIGHT = 0.25
+NARROW = 0.6  # share of their mean in the mean square of vectors, above which they lie in a narrow cone
+NARROW_DIVISOR = 3  # of their weights
 LENGTH = 16  # tokens of a word, without the prompt for documents
 CONTEXT_LENGTH = 32  # tokens of a context
 PRECISION = 1e-3  # relative, of the solution
@@ -154,6 +160,8 @@ class WordAssociations:
         mean = sums / count
         variances = np.einsum("wi,ij,wj->w", vectors, products / count - np.outer(mean, mean), vectors, optimize=True)
         deviation = float(np.sqrt(max(variances.sum() / max(len(vectors), 1), TINY)))
+        if _is_narrow(mean, np.trace(products) / count):
+            deviation *= NARROW_DIVISOR
         fitted = cls(vectors, (vectors @ mean).astype(np.float32), deviation)
         root = np.float_power(frequencies, 0.25).astype(np.float32)
         scores = (fitted._z(np.vstack(sample)) * root).ravel()
@@ -223,9 +231,20 @@ def regression(
     """The regression for contexts and documents, with the counts (texts, words) of both, and a form of each word."""
     occurs = vstack([counts, document_counts], format="csr").sign()
     scaled = diags_array(1 / np.sqrt(np.maximum(occurs.getnnz(axis=1), 1)).astype(np.float32)) @ occurs
-    targets = np.vstack([_encode(contexts, encoder, CONTEXT_LENGTH, "contexts"), document_vectors])
+    encoded = [
+        _encode(contexts, encoder, CONTEXT_LENGTH, "contexts"),
+        document_vectors,
+        _encode(forms, encoder, LENGTH, "words"),
+    ]
+    count = max(len(document_vectors), 1)
+    if _is_narrow(document_vectors.sum(0) / count, float((document_vectors**2).sum()) / count):
+        encoded = [vectors - vectors.sum(0) / max(len(vectors), 1) for vectors in encoded]
     weights = np.repeat(np.array([1, DOCUMENT_WEIGHT], np.float32), [len(contexts), len(document_vectors)])
-    return Regression(scaled, targets, weights, _encode(forms, encoder, LENGTH, "words"))
+    return Regression(scaled, np.vstack(encoded[:2]), weights, encoded[2])
+
+
+def _is_narrow(mean: np.ndarray, mean_square: float) -> bool:
+    return float(mean @ mean) > NARROW * mean_square
 
 
 def learn(regression: Regression) -> np.ndarray:

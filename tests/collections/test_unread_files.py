@@ -168,7 +168,7 @@ def test_a_failure_that_passes_is_not_kept(
         assert [record.text for record in records(copy).values()] == ["bad"] * (what == "kill 3") + ["good"]
 
 
-def test_a_walk_meets_anything(folder: Path, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_walk_meets_anything(folder: Path, cache: Path) -> None:
     """The faults: one link to itself, one path that is too long, or one name that is not UTF-8 ends the run."""
     links = {"loop.txt": "loop.txt", "a": "b", "b": "a", "gone.pdf": "nowhere", "gone.png": "nowhere"}
     links |= {"up": "..", "here": ".", "same.txt": "good.txt", "blob.txt": "data", "hidden.txt": ".hidden.txt"}

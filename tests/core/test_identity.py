@@ -12,7 +12,7 @@ from cai_pyserini.core.source_code import Record, recorded
 from cai_pyserini.models.encoder import EncoderModel
 
 
-def test_a_new_setting_with_its_default_keeps_digests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_setting_with_its_default_keeps_digests() -> None:
     class Later(EncoderConfig):
         later: int = shapes("vectors", 7)
 

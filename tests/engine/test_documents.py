@@ -14,6 +14,7 @@ from cai_pyserini.core.text import normalized
 from cai_pyserini.engine.hits import without_title
 from cai_pyserini.engine.open import open_index
 from cai_pyserini.engine.search import Engine
+from cai_pyserini.indexes.analyzer import lucene_analyzer
 from cai_pyserini.indexes.batch import MAPPER, SEARCHER
 from cai_pyserini.indexes.facets import Matches
 from cai_pyserini.indexes.filters import BadFilter, any_term_query
@@ -126,10 +127,10 @@ def test_passages_in_any_order_and_several_segments_are_folded(java: None, tmp_p
     passages = [(draw.choice("ab"), "fever" if draw.random() < 0.3 else "zinc") for _ in documents]
     for number, (_, word) in enumerate(passages):  # of one document, all have the same value
         passages[number] = (passages[[*documents].index(documents[number])][0], word)
-    with writing(tmp_path, "en") as writer, using_java("writing"):
-        add = DocumentAdder(writer, {"v": "string"}, is_text=True, stores_raw=True)
+    with writing(tmp_path) as writer, using_java("writing"):
+        add, analyzer = DocumentAdder(writer, {"v": "string"}, is_text=True, stores_raw=True), lucene_analyzer("en")
         for number, (value, word) in enumerate(passages):
-            add(str(number), word, json.dumps({"metadata": {"v": value}}))
+            add(str(number), word, json.dumps({"metadata": {"v": value}}), analyzer=analyzer)
             if number in (10, 74, 138):
                 writer.flush()
     with using_java("reading"), closing(_open(tmp_path)) as reader:

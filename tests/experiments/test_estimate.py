@@ -71,9 +71,7 @@ def test_the_speed_is_of_the_tokens_that_are_encoded(cache: Path) -> None:
     assert speed.tokens_per_second(encoder, texts) == json.loads(cache.read_text()).popitem()[1] > 0
 
 
-def test_an_encoding_replaces_the_speed_that_was_measured(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_encoding_replaces_the_speed_that_was_measured(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The faults: estimates stay wrong however often one encodes; few texts give a speed."""
     encoder, texts = (
         EncoderModel(load_encoder("splade-tiny"), "cpu", "float32"),

@@ -75,3 +75,51 @@ def test_verify_measures_what_is_expected(tiny: Path, tmp_path: Path, measures: 
     expected = measures if "nDCG@10" in measures else [*measures, "nDCG@10"]
     (cell,) = Grid(settings).cells
     assert cell.prepare().run.experiment.measures == expected
+
+
+GERMAN = "Die Pflegeversicherung übernimmt einen Teil der Kosten für die Pflege zu Hause."
+JAPANESE = "春になると花粉症の薬を飲む人が増える。くしゃみや鼻水が続く。"
+VIETNAMESE = "Người bệnh cần uống nhiều nước và nghỉ ngơi để mau chóng hồi phục sức khỏe."
+ENGLISH = "The patients were treated with antibiotics for an infection of the urinary tract."
+DENSE = ["bm25", "bm25-near-words", "dense", "hybrid-dense-zscore"]
+
+
+@pytest.mark.parametrize(
+    "texts, changes, language, systems, dense",
+    [
+        ([ENGLISH], {}, "en", None, None),
+        ([GERMAN], {}, "de", DENSE, "e5-small"),
+        ([GERMAN] * 2 + [JAPANESE, ENGLISH], {}, "de+en+ja", DENSE, "e5-small"),
+        ([ENGLISH] * 99 + [GERMAN], {}, "en", None, None),
+        ([VIETNAMESE], {}, "en", DENSE, "e5-small"),  # which has no analyzer
+        ([GERMAN], {"systems": ["bm25"]}, "de", ["bm25"], None),
+        ([GERMAN], {"systems": ["bm25-near"]}, "de", ["bm25-near"], "e5-small"),
+        ([GERMAN], {"dense": "minilm"}, "de", DENSE, "minilm"),
+        ([GERMAN], {"language": "en"}, "en", None, None),
+        ([ENGLISH], {"language": "de+ja"}, "de+ja", DENSE, "e5-small"),
+        ([GERMAN], {"encoder": ["opensearch-multilingual-v1"]}, "de", None, None),
+    ],
+)
+def test_documents_have_systems_for_their_language(
+    texts: list[str],
+    changes: dict[str, Any],
+    language: str,
+    systems: list[str] | None,
+    dense: str | None,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The fault: an English encoder ranks what it cannot read."""
+    caplog.set_level("INFO")
+    lines = (json.dumps({"_id": f"d{n}", "text": text}) + "\n" for n, text in enumerate(texts))
+    (tmp_path / "corpus.jsonl").write_text("".join(lines))
+    (cell,) = Grid(RunSettings(collections=[str(tmp_path)], **changes)).cells
+    assert (cell.config.language, cell.settings.systems, cell.settings.dense) == (language, systems or [], dense)
+    if systems:
+        assert f"{', '.join(systems)}{f' with {dense}' if dense else ''}; the settings language, " in caplog.text
+
+
+def test_a_wrong_language_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text(json.dumps({"_id": "d1", "text": GERMAN}) + "\n")
+    with pytest.raises(CaiError, match="language: 'german' should be one of ar, bn, "):
+        Grid(RunSettings(collections=[str(tmp_path)], language="german"))

@@ -1,6 +1,7 @@
 """Word counts, compared with Anserini's text index."""
 
 import json
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -8,14 +9,15 @@ import pytest
 
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.collections.contract import Collection
-from cai_pyserini.collections.spans import SPANS_PER_TEXT
+from cai_pyserini.collections.spans import SPANS_PER_TEXT, random_span, words_of
 from cai_pyserini.core import artifact
+from cai_pyserini.core.config import Language
 from cai_pyserini.indexes import words as stage
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.indexes.words import count_words
 from cai_pyserini.vectors.shards import Vectors
-from tests.conftest import DATA, corpus_of, json_lines, stage_command
+from tests.conftest import corpus_of, json_lines, stage_command
 from tests.indexes.stock import reader
 
 main = stage_command("words")
@@ -124,8 +126,37 @@ def test_the_lexicon_has_frequent_words_in_their_written_forms(tmp_path: Path, m
     assert len(json_lines(count_words(collection, tmp_path / "one") / "lexicon.jsonl")) == 1
 
 
-def test_words_without_spaces_are_their_own_forms(tmp_path: Path) -> None:
-    collection = BeirFolder(DATA / "ja", "ja")
-    collection.language = "ja"
-    forms = {line["word"]: line["form"] for line in json_lines(count_words(collection, tmp_path) / "lexicon.jsonl")}
-    assert len(forms) > 50 and forms["花粉"] == "花粉" and forms["入れる"] == "入れる"
+LEXICONS = {  # two texts, and words of both with their forms
+    "ja": (["花粉を入れる2回 DNA", "花粉が入れたら DNA"], {"花粉": "花粉", "入れる": "入れる", "dna": "dna"}),
+    "zh": (["高血压 2型 DNA", "高血压 2型 dna"], {"高血": "高血", "血压": "血压", "型": "型", "dna": "dna"}),
+    "ko": (
+        ["웨이블 데이터베이스를", "웨이블 데이터베이스는"],
+        {"데이터": "데이터", "베이스": "베이스", "웨이": "웨이", "블": "블"},
+    ),
+    "hi": (["किताबों में शब्द", "किताबों के शब्द"], {"किताब": "किताबों", "शबद": "शब्द"}),
+    "ar": (["الكتاب الجديد", "الكتاب القديم"], {"كتاب": "الكتاب"}),
+    "tr": (["evleri 2", "evleri ve 2"], {"ev": "evleri"}),
+}
+
+
+@pytest.mark.parametrize("language", LEXICONS)
+def test_the_lexicon_of_each_script_has_forms_that_its_analyzer_knows(language: Language, tmp_path: Path) -> None:
+    """Vowel signs do not cut forms; no form is a clause, where a script has no spaces, or a number; and no word has a
+    space, as one of Lucene's Korean dictionary has, which no impact index would hold."""
+    texts, expected = LEXICONS[language]
+    collection = corpus_of(tmp_path / "texts", {f"d{number}": text for number, text in enumerate(texts)})
+    collection.language = language
+    lexicon = json_lines(count_words(collection, tmp_path / "words") / "lexicon.jsonl")
+    assert {line["word"]: line["form"] for line in lexicon} == expected
+
+
+def test_spans_in_scripts_without_spaces_have_as_many_characters_as_others_have_words(tmp_path: Path) -> None:
+    """Also where the collection's language has spaces: a whole document would otherwise be one word."""
+    thai, mixed = "ผู้ป่วยมีอาการปวดหัวและมีไข้สูง" * 3, "BERTと日本語の文書を検索するモデル " * 3
+    draw = random.Random(1)
+    for text in (thai, mixed):
+        found = [random_span(text, draw, "th") or "" for _ in range(50)]
+        assert all(span in text and 5 <= len(words_of(span, "th")) <= 12 for span in found)
+        assert max(map(len, found)) < 2 * 12 + 4  # with vowel signs, or the letters of BERT
+    spaced = random_span("six words  of\nthree letters each", random.Random(1), "de")
+    assert spaced in ("six words", "words of", "of three", "three letters", "letters each")

@@ -15,7 +15,7 @@ from tests.conftest import json_lines
 from tests.plugin.conftest import scores, search_topics
 
 
-def test_topics_are_written_as_text_and_encoded(topics: Path, tiny: Path) -> None:
+def test_topics_are_written_as_text_and_encoded(topics: Path) -> None:
     written = json.loads((topics / "topics.json").read_text())
     assert list(written) == ["q1", "q2", "q3", "q4", "d8"] and written["q2"] == {"title": "bladder infection"}
     bags = {record["id"]: record for record in json_lines(topics / "splade-doc.jsonl")}

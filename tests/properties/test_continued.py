@@ -40,6 +40,7 @@ SPARSE = ("bm25", "splade-idf", "splade-auto", "joint", "hybrid-splade-idf-minma
 DENSE = ("joint-near", "dense", "fused-splade-idf-dense-zscore")
 DEPTH = 20
 ASKED = ("bladder infection", "what lowers high blood pressure?")
+GERMAN = "Kinder mit hohem Fieber und Husten sollten bald von einem Arzt untersucht werden. See your doctor."
 NEW = {"title": "Bladder infection", "text": "Cranberries do not cure an infection.", "metadata": {"year": 2020}}
 
 
@@ -102,6 +103,7 @@ FILES: dict[str, Change] = {  # what an update sees as well
     "documents in another order": of_lines("documents", lambda lines: lines[::-1]),
     "texts of documents exchanged": of_lines("documents", swapped),
     "a document edited": of_lines("documents", lambda lines: (*lines[:-1], edited(lines[-1], text="A cold colon."))),
+    "a document in German": of_lines("documents", lambda lines: (*lines[:-1], edited(lines[-1], text=GERMAN))),
     "a document added": of_lines("documents", lambda lines: (*lines[:3], json.dumps({"_id": "new"} | NEW), *lines[3:])),
     "a document deleted": of_lines("documents", lambda lines: lines[1:]),
     "metadata edited": of_lines("documents", lambda lines: (edited(lines[0], metadata={"year": 7}), *lines[1:])),
@@ -119,6 +121,7 @@ SETTINGS: dict[str, Change] = {
     "hits": of_settings("collection", hits=3),
     "fields": of_settings("collection", fields=["text"]),
     "passages": of_settings("collection", passages=6),
+    "languages": of_settings("collection", language=["de", "en"]),
     "metadata": of_settings("collection", metadata={"year": "string"}),
     "no metadata": of_settings("collection", metadata={}),
     "without documents": lambda world: replace(world, raw=not world.raw),
@@ -288,7 +291,9 @@ steps = st.tuples(changes, st.sampled_from(COMMANDS), st.integers(0, 12))
     phases=[hypothesis.Phase.explicit]  # a case takes seconds
     + [hypothesis.Phase.reuse, hypothesis.Phase.generate] * (hypothesis.settings.get_current_profile_name() == "long"),
 )
-@hypothesis.example(cases=[("a document edited", "update", 0), ("queries in another order", "beir", 0)])
+@hypothesis.example(
+    cases=[("languages", "beir", 0), ("a document in German", "update", 0), ("queries in another order", "beir", 0)]
+)
 @hypothesis.example(cases=[("without documents", "beir", 0), ("a document added", "update", 0)])
 @hypothesis.example(cases=[("a document deleted", "beir", 0), ("only bm25", "beir", 0)])
 @hypothesis.given(cases=st.lists(steps, min_size=1, max_size=2))

@@ -197,7 +197,6 @@ def test_frames_have_no_body(read: Read) -> None:
     assert marked(read("html", marks.fill(page).encode())) == marks.made
 
 
-UMLAUTS = "Grüße"
 CALENDAR = (
     "BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:{}\nDESCRIPTION;LANGUAGE=en:{}\\n{}\\, and\n  {}\nLOCATION:{}\n"
     'ATTENDEE;CN="{}";ROLE=X:mailto:a@example.org\nORGANIZER;CN={}:mailto:{}@example.org\nEND:VEVENT\nEND:VCALENDAR\n'

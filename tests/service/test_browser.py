@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -12,6 +13,7 @@ from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.engine.open import open_index
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.service.queue import Service
+from tests.conftest import corpus_of
 from tests.service.conftest import served
 
 pytestmark = pytest.mark.slow
@@ -23,6 +25,12 @@ MANUAL = "\f".join(
     for number in range(4)
 )
 LARGEST_PAGE = 30_000  # bytes
+SCRIPTS = {  # by language: a text, a query, and what is marked
+    "ja": ("春になると花粉症の薬を飲む人が増える。", '薬の"花粉症"対策', ["花粉症", "薬"]),
+    "zh": ("高血压的治疗方法很多，首先应改变生活方式。", "治疗高血压", ["高血压", "治疗"]),
+    "ar": ("القاهرة هي عاصمة مصر.\fفيها مكتبات كثيرة.", "مكتبة", ["مكتبات"]),
+    "hi": ("नई दिल्ली में किताबें मिलती हैं।", '"नई दिल्ली" किताब', ["नई", "दिल्ली", "किताबें"]),
+}
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +69,30 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of an index for each language of SCRIPTS."""
+    indexes = {}
+    for language, (text, *_) in SCRIPTS.items():
+        folder = tmp_path_factory.mktemp(language)
+        collection = corpus_of(folder / "corpus", {"d": text})
+        collection.language = language  # type: ignore[assignment]
+        indexes[language] = index_bm25(collection, folder / "index", threads=1)
+    with served(Service(lambda: {language: open_index(index) for language, index in indexes.items()})) as address:
+        yield address
+
+
 @pytest.fixture
-def page(browser: Browser, address: str, library: str) -> Iterator[Page]:
+def page(browser: Browser, address: str, library: str, scripts: str) -> Iterator[Page]:
     """The page; the test fails if it reports an error or sends a request to another server."""
     page = browser.new_page()
     page.set_default_timeout(120_000)
     errors: list[str] = []
     page.on("console", lambda message: errors.append(message.text))
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("request", lambda sent: None if sent.url.startswith((address, library)) else errors.append(sent.url))
+    page.on(
+        "request", lambda sent: None if sent.url.startswith((address, library, scripts)) else errors.append(sent.url)
+    )
     page.goto(address)
     yield page
     page.close()
@@ -101,7 +124,7 @@ def test_the_keyboard_is_enough(page: Page) -> None:
     expect(page.get_by_role("searchbox", name="Query")).to_be_visible()
 
 
-def test_two_systems_are_side_by_side_but_stacked_on_a_phone(page: Page, address: str) -> None:
+def test_two_systems_are_side_by_side_but_stacked_on_a_phone(page: Page) -> None:
     page.get_by_text("Options").click()
     page.get_by_label("System").select_option("joint")
     page.get_by_label("Compare with").select_option("bm25")
@@ -136,6 +159,23 @@ def test_hits_come_first_at_every_width(page: Page, library: str) -> None:
         assert facets["x"] >= hits["x"] + hits["width"] if width == 1280 else facets["y"] >= hits["y"] + hits["height"]
     page.goto(f"{library}?q=הזברה")
     assert page.locator("h3", has_text="זברה").evaluate("(title) => getComputedStyle(title).direction") == "rtl"
+
+
+def test_words_are_marked_in_every_script(page: Page, scripts: str) -> None:
+    """The faults: all between two spaces or commas is marked, or half a letter; a quote after a Japanese letter is no
+    phrase; "Page 2" sets the direction of an Arabic snippet."""
+    for language, (_, query, marks) in SCRIPTS.items():
+        page.goto(f"{scripts}?{urlencode({'a': language, 'q': query})}")
+        snippet = page.locator("li > p:has(mark)")
+        assert snippet.locator("mark").all_inner_texts() == marks
+        assert snippet.evaluate("(text) => getComputedStyle(text).direction") == ("rtl" if language == "ar" else "ltr")
+        page.locator("h3 a").click()
+        assert page.locator("#text mark").all_inner_texts() == marks
+    page.goto(f"{scripts}?{urlencode({'a': 'hi', 'q': 'किताबेंं'})}")
+    page.get_by_role("link", name="किताबें", exact=True).click()
+    expect(page.locator("mark")).to_have_text(["किताबें"])
+    page.goto(f"{scripts}?{urlencode({'a': 'ja', 'q': '薬の"症粉"'})}")
+    expect(page.locator(".missing")).to_contain_text('No document has "症粉".')
 
 
 def test_the_pages_are_accessible(page: Page, address: str, library: str) -> None:

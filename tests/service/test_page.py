@@ -123,7 +123,7 @@ def test_no_document_like_another_passes_the_filter(client: TestClient) -> None:
 
 def test_a_page_suggests_a_corrected_query(client: TestClient) -> None:
     page = client.get("/", params={"q": "blader & zinc", "a": "bm25", "hits": 3}).text
-    ((link, suggested),) = re.findall('Did you mean <a href="([^"]*)">(.*?)</a>', page)
+    ((link, suggested),) = re.findall('Did you mean <a href="([^"]*)" dir="auto">(.*?)</a>', page)
     link = html.unescape(link)
     assert suggested == "bladder &amp; zinc"
     assert "Did you mean" not in client.get(link).text

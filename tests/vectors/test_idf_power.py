@@ -52,6 +52,7 @@ def test_without_scores_that_differ_there_is_no_noise() -> None:
         (for_noise(0.0576), 0.5, "cause 5.8% of the variance of the best scores, less than 20%"),
         (for_noise(0.2), 1.0, "cause 20.0% of the variance of the best scores, 20% or more"),
         (for_noise(None), 0.5, "too few or too short"),
+        (for_noise(0.55, is_cut=True), 0.5, "does not read most of the text"),
         (for_bags(weighted=False), 1.0, "bags of word pieces"),
         (for_bags(weighted=True), 0.0, "weights of their own"),
     ],

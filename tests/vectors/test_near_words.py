@@ -82,6 +82,15 @@ def test_weights_equal_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(sampled.words(documents).toarray(), expected_of_sample, atol=1e-4)
 
 
+def test_associations_of_an_encoder_whose_vectors_lie_in_a_narrow_cone_count_a_third() -> None:
+    draw = np.random.default_rng(0)
+    words, documents = draw.normal(size=(12, 8)).astype(np.float32), draw.normal(size=(300, 8)).astype(np.float32)
+    shifted, frequencies = documents + 5, np.ones(12, int)
+    wide = WordAssociations.fit(words, frequencies, [documents], 300).words(documents).toarray()
+    narrow = WordAssociations.fit(words, frequencies, [shifted], 300).words(shifted).toarray()
+    np.testing.assert_allclose(narrow, wide / 3, atol=1e-5)
+
+
 def test_learned_vectors_equal_the_formula() -> None:
     draw = np.random.default_rng(0)
     x = (draw.random((9, 5)) < [0.4, 0.4, 0.4, 0.4, 0]).astype(np.float32)  # the last word has no context
@@ -107,6 +116,9 @@ def test_the_document_prompt_does_not_shorten_words_and_contexts() -> None:
     assert found.alone[0] @ found.alone[1] < 0.98
     no_room = EncoderModel(encoder.config.replace(max_document_length=24), "cpu", "float32")
     assert regression(texts, csr_matrix(np.eye(2)), *documents, forms, no_room).alone.shape == (2, 384)
+    narrow = regression(texts, csr_matrix(np.eye(2)), csr_matrix((3, 2)), np.eye(3, 384) + 1, forms, no_room)
+    for vectors in (narrow.alone, narrow.targets[:2], narrow.targets[2:]):  # centred, so that sums add up
+        np.testing.assert_allclose(vectors.mean(0), 0, atol=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -278,11 +290,11 @@ def test_expanded_bm25_finds_documents_without_the_query_word(broken: Path, tmp_
 
 @slow
 def test_smooth_joint_indexes_have_both_expansions_and_bm25_smooth_one(tiny: Path, tmp_path: Path) -> None:
-    output, names = tmp_path / "run", ["joint-doc", "joint-doc-near", "bm25-near"]
+    output, names = tmp_path / "run", ["joint-doc", "joint-doc-near", "bm25-near", "bm25-near-words"]
     run_beir([str(tiny), "--dense", "minilm", "--output", str(output), "--systems", *names])
     plain, near = (Bm25(output / "words", near_words=folder) for folder in (None, output / "near-words"))
     documents = replace(near, documents_only=True)
-    for name, bm25 in zip(names, (plain, near, documents), strict=True):
+    for name, bm25 in zip(names, (plain, near, documents, near), strict=True):
         index = parse_system(name).index_name
         found = {id: words_of(vector) for id, vector in vectors_of(output / "impacts" / index).items()}
         largest = max(float(shard.vectors.max()) for shard in bm25.shards())
@@ -293,5 +305,6 @@ def test_smooth_joint_indexes_have_both_expansions_and_bm25_smooth_one(tiny: Pat
         assert joint and (joint.expanded, joint.documents_only) == (bm25 is not plain, bm25 is documents)
     (own,), (both,) = plain.shards(), documents.shards()
     assert both.vectors.nnz > own.vectors.nnz and ((both.vectors - own.vectors).data > 0).all()
-    encoded = vectors_of(output / "impacts" / "bm25-near")
-    assert all(term.startswith("bm25:") for vector in encoded.values() for term in vector)
+    for name in names[2:]:
+        encoded = vectors_of(output / "impacts" / name)
+        assert all(term.startswith("bm25:") for vector in encoded.values() for term in vector)
