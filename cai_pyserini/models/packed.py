@@ -76,8 +76,8 @@ def _unpack(packed: Path, folder: Path) -> None:
         "pad_token_id": 1,
     }
     for name, content in ("config", config), ("tokenizer_config", TOKENIZER | SPECIAL):
-        (folder / f"{name}.json").write_text(json_text(content))
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+        (folder / f"{name}.json").write_text(json_text(content), encoding="utf-8")
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
     (folder / "model.safetensors").write_bytes(save(tensors, {"format": "pt"}))
 
 
