@@ -53,8 +53,8 @@ def likely_languages(text: str, languages: Iterable[str]) -> list[str]:
 
 
 def declared(document: "Record") -> str:
-    """The language that the metadata of a document have, without its region (de-AT); empty if they have none, or what is
-    no known code of two letters, such as eng, English, or a programming language."""
+    """The language that the metadata of a document have, without its region (de-AT); empty if they have none, or what
+    is no known code of two letters, such as eng, English, or a programming language."""
     code = str(document.metadata.get(LANGUAGE) or "").lower().replace("_", "-").partition("-")[0]
     code = VARIANTS.get(code, code)
     return code if code in LANGUAGES or code in NOT_COUNTED or code in _identifier().labels else ""
