@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from cai_pyserini.collections.spans import Reservoir
-from cai_pyserini.core.config import ENGLISH
+from cai_pyserini.core.config import ENGLISH, LANGUAGES
 
 if TYPE_CHECKING:
     from cai_pyserini.collections.contract import Record
@@ -53,9 +53,11 @@ def likely_languages(text: str, languages: Iterable[str]) -> list[str]:
 
 
 def declared(document: "Record") -> str:
-    """The language that the metadata of a document have, without its region (de-AT); empty if they have none."""
+    """The language that the metadata of a document have, without its region (de-AT); empty if they have none, or what
+    is no known code of two letters, such as eng, English, or a programming language."""
     code = str(document.metadata.get(LANGUAGE) or "").lower().replace("_", "-").partition("-")[0]
-    return VARIANTS.get(code, code)
+    code = VARIANTS.get(code, code)
+    return code if code in LANGUAGES or code in NOT_COUNTED or code in _identifier().labels else ""
 
 
 def beginning(document: "Record") -> str:

@@ -55,6 +55,13 @@ def test_a_declared_language_counts_before_a_guess() -> None:
     assert languages_of(records(german, language="fr")) == ["fr"]
 
 
+@pytest.mark.parametrize("value", ["eng", "English", "python", "de; en"])
+def test_metadata_that_are_no_known_language_are_guessed(value: str) -> None:
+    """The fault: English documents with the language `eng`, or of code, were searched as those of another language."""
+    assert languages_of(records({"d1": OTHERS["en"]}, language=value)) == ["en"]
+    assert language_of(records({"d1": OTHERS["en"]}, language=value)[0], ["de", "en"]) == "en"
+
+
 def test_a_short_query_can_be_in_several_languages() -> None:
     assert likely_languages("Was hilft gegen die Schmerzen im Knie?", ("de", "en", "ja")) == ["de"]
     assert likely_languages("花粉でくしゃみ", ("de", "en", "ja", "zh")) == ["ja"]
