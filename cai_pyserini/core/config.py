@@ -76,7 +76,7 @@ def joined_languages(languages: object) -> str:
     """One language, or several in alphabetical order, joined by a plus. Raises ValueError for others than LANGUAGES."""
     listed = languages_in(languages) if isinstance(languages, str) else languages
     if not isinstance(listed, list) or not listed or not all(each in LANGUAGES for each in listed):
-        raise ValueError(f"should be one of {', '.join(LANGUAGES)}, or a list of them")
+        raise ValueError(f"should be one of {', '.join(sorted(LANGUAGES))}, or several, such as de+en")
     return "+".join(sorted({*listed}))
 
 
