@@ -77,9 +77,10 @@ def test_headers_have_a_deadline_even_on_a_reused_connection(address: str, text:
     with sent(address, text) as half:
         if SEARCH in text:
             wait_until(lambda: requests(address, 200) >= found + 2)
-        for _ in range(4):  # occasional bytes do not extend the deadline
+        for _ in range(3):  # occasional bytes do not extend the deadline
             time.sleep(SECONDS / 4)
-            half.sendall(b"x" if half.fileno() > 0 else b"")
+            with suppress(BrokenPipeError):  # on a slow machine, the deadline has passed
+                half.sendall(b"x")
         assert answer(half).count(b" 408 ") == 1
     assert requests(address, 408) == before + 1
 
