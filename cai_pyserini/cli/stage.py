@@ -239,8 +239,8 @@ class Impact(Stage):
     recipe = "impact"
     summary = "{each:.1f} impacts per document, scale {document_scale:.3f}; quantization: {loss}"
     example = "cai-pyserini stage impact --vectors vectors --idf idf --encoder splade-tiny --output impacts"
-    vectors: AnyPath = flags.VECTORS
-    encoder: str = flag(help="encoder that the vectors were made with")
+    vectors: AnyPath | None = flag(None, "folder of vectors (default: none, for an index of --words alone)")
+    encoder: str = flag("words", "encoder that the vectors were made with; words, for --words alone")
     output: AnyPath = flags.OUTPUT_FOLDER
     idf: str | None = flag(
         None, "folder written by the idf stage (default: the encoder's; if it has none, no weighting)"
@@ -263,9 +263,8 @@ class Impact(Stage):
     b: float = flag(BM25.b, "with --words: b of BM25", ge=0, le=1)
     keep_terms: int | None = flag(
         None,
-        "keep only this many SPLADE impacts per document, the largest; 0: none, with --words for BM25 alone (default: "
-        "the encoder's)",
-        ge=0,
+        "keep only this many SPLADE impacts per document, the largest (default: the encoder's)",
+        ge=1,
     )
     keep_mass: float | None = flag(
         None,
@@ -286,6 +285,8 @@ class Impact(Stage):
 
         if not self.words and (self.alpha or self.near_words):
             raise CaiError(f"{'--alpha' if self.alpha else '--near-words'} has no effect without --words")
+        if not self.words and not self.vectors:
+            raise CaiError("neither --vectors nor --words: give one, or both for a joint index")
         bm25 = None
         if self.words:
             parameters = Bm25Parameters(self.k1, self.b)
@@ -297,7 +298,7 @@ class Impact(Stage):
             raise CaiError(f"--idf {self.idf} has no effect, because {config.name} has idf_power 0: leave it out")
         if self.idf_power is not None and config.idf is None:
             raise CaiError("--idf-power has no effect without --idf")
-        write_impacts(Vectors(self.vectors), config, self.output, bm25, threads=self.threads)
+        write_impacts(Vectors(self.vectors) if self.vectors else None, config, self.output, bm25, threads=self.threads)
 
     def describe(self, stats: dict[str, Any]) -> str:
         from cai_pyserini.vectors.quantization import loss_text

@@ -19,6 +19,7 @@ from cai_pyserini.experiments.artifacts import (
     Idf,
     RunEncoder,
     SpladeEncoder,
+    WordsEncoder,
 )
 from cai_pyserini.experiments.chosen_artifacts import IdfPower
 from cai_pyserini.experiments.estimate import Rate
@@ -52,14 +53,14 @@ def index_of(system: System, run: RunFolder) -> "Index":
         case DenseSystem():
             return DenseIndex(DenseEncoder(run, system.adapted, system.formula))
         case NearBm25System():
-            return ImpactIndex(WordImpacts(system, SpladeEncoder(run, system.adapted)))
+            return ImpactIndex(WordImpacts(system, WordsEncoder(run, system.adapted)))
         case SpladeSystem():
             encoder = SpladeEncoder(run, system.adapted)
             vectors = NearDocuments(encoder) if system.near else encoder.documents()
             idf = Idf(encoder, system.weighting) if system.weighting else None
             words = Words(run) if system.joint else None
             near_words = NearWords(run, system.adapted) if system.joint and system.near else None
-            return ImpactIndex(Impacts(system.index_name, vectors, idf, words, near_words))
+            return ImpactIndex(Impacts(system.index_name, encoder, vectors, idf, words, near_words))
     raise ValueError(f"{system.name} has no index of its own")
 
 
@@ -137,13 +138,19 @@ class Impacts(Artifact):
     remedy = FEWER_SYSTEMS
 
     def __init__(
-        self, title: str, vectors: Documents, idf: Idf | None, words: Words | None, near_words: Artifact | None = None
+        self,
+        title: str,
+        encoder: RunEncoder,
+        vectors: Documents | None,
+        idf: Idf | None,
+        words: Words | None,
+        near_words: Artifact | None = None,
     ):
-        self.title, self.encoder = title, vectors.encoder
+        self.title, self.encoder = title, encoder
         self.vectors, self.idf, self.words, self.near_words = vectors, idf, words, near_words
-        self.power = IdfPower(self.encoder, idf, Words(vectors.run)) if idf and idf.weighting == "auto" else None
+        self.power = IdfPower(encoder, idf, Words(encoder.run)) if idf and idf.weighting == "auto" else None
         made_from = vectors, near_words, idf, self.power, words
-        super().__init__(vectors.run, f"impacts {title}", f"impacts/{title}", *made_from)
+        super().__init__(encoder.run, f"impacts {title}", f"impacts/{title}", *made_from)
 
     def make(self) -> Path:
         config = self.encoder.weighted(self.idf)
@@ -157,7 +164,7 @@ class Impacts(Artifact):
         return Bm25(self.words.output, parameters, alpha, near_words) if self.words else None
 
     def _write(self, config: EncoderConfig, bm25: Bm25 | None) -> Path:
-        vectors, threads = Vectors(self.vectors.output), self.run.experiment.threads
+        vectors, threads = Vectors(self.vectors.output) if self.vectors else None, self.run.experiment.threads
         return weighting.write_impacts(vectors, config, self.output, bm25, self.encoder.opened(), threads)
 
     def collect(self, results: Results, manifest: artifact.Manifest) -> None:
@@ -169,18 +176,14 @@ class Impacts(Artifact):
 class WordImpacts(Impacts):
     """The integers of BM25's words alone, of words of near documents and, in some systems, of associated words."""
 
-    def __init__(self, system: NearBm25System, encoder: SpladeEncoder):
+    def __init__(self, system: NearBm25System, encoder: WordsEncoder):
         self.documents_only = not system.associated
         words, near_words = Words(encoder.run), NearWords(encoder.run, encoder.adapted)
-        # No weight of SPLADE is kept.
-        super().__init__(system.long_name, encoder.documents(), None, words, near_words)
+        super().__init__(system.long_name, encoder, None, None, words, near_words)
 
     def make(self) -> Path:
         bm25 = self._bm25(alpha=1.0)
-        return self._write(
-            self.encoder.weighted(None).replace(keep_terms=0),
-            bm25 and replace(bm25, documents_only=self.documents_only),
-        )
+        return self._write(self.encoder.weighted(None), bm25 and replace(bm25, documents_only=self.documents_only))
 
     def collect(self, results: Results, manifest: artifact.Manifest) -> None:
         """Nothing of SPLADE's, which this does not have."""
@@ -239,8 +242,8 @@ class ImpactIndex(Index):
 
     def open_impacts(self) -> weighting.Impacts:
         words, near_words = (each.output if each else None for each in (self.impacts.words, self.impacts.near_words))
-        index, vectors = self.run.require(self.output), self.impacts.vectors.output
-        return weighting.impacts_of_index(index, vectors, words, near_words)
+        vectors = self.impacts.vectors.output if self.impacts.vectors else None
+        return weighting.impacts_of_index(self.run.require(self.output), vectors, words, near_words)
 
 
 class DenseIndex(Index):

@@ -122,7 +122,8 @@ class EncoderModel:
         return token_weights(Path(path), self.tokenizer) if path else None
 
     def precision(self, role: Role) -> Precision:
-        return "float32" if role == "queries" else resolve_precision(self._precision, resolve_device(self.device))
+        is_exact = role == "queries" or self._precision == "float32"  # on every device
+        return "float32" if is_exact else resolve_precision(self._precision, resolve_device(self.device))
 
     def max_length(self, role: Role) -> int:
         """The number of tokens read of a document or query."""
