@@ -1,4 +1,4 @@
-"""Count the words of documents, those of their names included, and of random text spans.
+"""Count the words of documents, those of their names included, and of random text spans; or the n-grams of words.
 
 The impact stage computes BM25 from the counts, with its own k1 and b. There, the spans stand in for queries when BM25
 and SPLADE are balanced, so they are random, and need neither titles nor punctuation. The lexicon is for the expand
@@ -10,7 +10,7 @@ documents yield the same contexts, which need not be encoded again.
 import random
 from array import array
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import batched
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from cai_pyserini.collections.contract import Collection, Record
 from cai_pyserini.collections.spans import CONTEXTS, Contexts, Reservoir, random_span
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import ENGLISH, unless_english
+from cai_pyserini.core.grams import grams
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.text import UNSPACED_SCRIPTS
 from cai_pyserini.indexes.analyzer import Analyzer
@@ -63,18 +64,46 @@ def count_words(collection: Collection, output: Path) -> Path:
                 contexts.add(contents)
             return Shard([record.id for record in records], _count(words, columns))
 
-        parts = batched(progress(collection.records(), collection.size, "words"), SHARD)
-        counts = write_shards(folder, artifact.digest(recipe), parts, counted)
-        with (folder / "words.txt").open("w", encoding="utf-8") as file:
-            file.writelines(f"{word}\n" for word in columns)
+        stats = _write_counts(folder, recipe, collection, counted, columns)
         jsonl.write(folder / "lexicon.jsonl", _lexicon(forms, analyzer, columns))
         for name, sample in (("spans", spans.items), ("contexts", contexts.items)):
             lines = ({"text": span, "words": Counter(analyzer(span))} for span in sample)
             jsonl.write(folder / f"{name}.jsonl", lines)
-        stats = {"encoder": {"kind": "words"}, "documents_digest": collection.documents_digest}
-        return counts | stats | {"words": len(columns)}
+        return stats
 
     return artifact.make(output, recipe, write)
+
+
+def count_grams(collection: Collection, output: Path) -> Path:
+    """Write a folder with shards of counts (documents, n-grams), and words.txt, one n-gram per line in the order of the
+    columns."""
+    recipe = artifact.recipe("words", {"documents": collection.fingerprint("documents")}, grams=True)
+
+    def write(folder: Path) -> artifact.Stats:
+        columns: dict[str, int] = {}
+
+        def counted(records: Sequence[Record]) -> Shard:
+            texts = (f"{collection.contents_of(record)} {record.names}" for record in records)
+            return Shard([record.id for record in records], _count([Counter(grams(text)) for text in texts], columns))
+
+        return _write_counts(folder, recipe, collection, counted, columns)
+
+    return artifact.make(output, recipe, write)
+
+
+def _write_counts(
+    folder: Path,
+    recipe: artifact.Recipe,
+    collection: Collection,
+    counted: Callable[[Sequence[Record]], Shard],
+    columns: Mapping[str, int],
+) -> artifact.Stats:
+    parts = batched(progress(collection.records(), collection.size, "words"), SHARD)
+    counts = write_shards(folder, artifact.digest(recipe), parts, counted)
+    with (folder / "words.txt").open("w", encoding="utf-8") as file:
+        file.writelines(f"{word}\n" for word in columns)
+    stats = {"encoder": {"kind": "words"}, "documents_digest": collection.documents_digest}
+    return counts | stats | {"words": len(columns)}
 
 
 def _lexicon(forms: Counter[tuple[str, str]], analyzer: Analyzer, columns: Container[str]) -> Iterator[dict[str, str]]:

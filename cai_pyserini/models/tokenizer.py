@@ -19,7 +19,7 @@ from tokenizers.pre_tokenizers import PreTokenizer
 from tokenizers.processors import BertProcessing
 
 from cai_pyserini.core.artifact import digest
-from cai_pyserini.core.config import WORD
+from cai_pyserini.core.config import GRAM, WORD
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import install_command, require_encode
 from cai_pyserini.models.checkpoint import own_code_error, read_json
@@ -238,7 +238,7 @@ class Tokenizer:
         terms = []
         for i in range(len(self)):
             term = usable.get(i, WORD)
-            if term.startswith(WORD):
+            if term.startswith((WORD, GRAM)):
                 term = f"[{i}]"
                 while term in vocabulary:
                     term = f"[{term}]"

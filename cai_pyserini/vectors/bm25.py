@@ -8,6 +8,8 @@ lengths above 40 with four significant bits.
 Expansion adds 0.6 * length * rate to tf, for the word's rate in the neighbours, as if a part of the document repeated
 its neighbours; `length` still counts only the document's own words. It also adds 0.6 times the weights of associated
 words from the expand stage.
+
+n-grams of words are further terms, with a BM25 of their own: their own `length`, average and N, and no expansion.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,13 +19,13 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-from scipy.sparse import csr_matrix, diags_array
+from scipy.sparse import csr_matrix, diags_array, hstack
 
 from cai_pyserini.core import jsonl
-from cai_pyserini.core.config import BM25, ENGLISH, Bm25Parameters, Language
+from cai_pyserini.core.config import BM25, ENGLISH, GRAM, WORD, Bm25Parameters, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.rows import with_data
-from cai_pyserini.vectors.shards import Shard, Vectors, shard_progress
+from cai_pyserini.vectors.shards import Shard, Vectors, different_documents, require_same_documents, shard_progress
 
 ASSOCIATED_FACTOR = 0.6  # scales weights of associated words, whose spread is about that of BM25's
 NEIGHBOUR_FACTOR = 0.6  # neighbours' words per own word of a document
@@ -35,7 +37,7 @@ class Bm25:
     """The words of a collection, in a folder written by the words stage, with the parameters of BM25.
 
     `alpha` is the weight of BM25 in a joint index; None: estimated. `near_words` is a folder of that stage; with
-    `documents_only`, only its neighbours' words are added.
+    `documents_only`, only its neighbours' words are added. `grams` is a folder with n-grams of the words stage.
     """
 
     folder: Path
@@ -43,6 +45,7 @@ class Bm25:
     alpha: float | None = None
     near_words: Path | None = None
     documents_only: bool = False
+    grams: Path | None = None
 
     @cached_property
     def counts(self) -> Vectors:
@@ -66,6 +69,20 @@ class Bm25:
         """The words in the order of the columns."""
         return jsonl.Lines(self.folder / "words.txt")
 
+    @cached_property
+    def of_grams(self) -> "Bm25 | None":
+        """BM25 of the n-grams. Raises CaiError if they are of other documents than the words."""
+        if self.grams is None:
+            return None
+        of_grams = Bm25(self.grams, self.parameters)
+        require_same_documents(self.counts, of_grams.counts)
+        return of_grams
+
+    @property
+    def terms(self) -> "Sequence[tuple[str, Sequence[str]]]":
+        """Words and n-grams in the order of the columns of weights, with the prefixes of their names in an index."""
+        return [(WORD, self.words), *([(GRAM, self.of_grams.words)] if self.of_grams else [])]
+
     @property
     def spans(self) -> list[tuple[str, dict[str, int]]]:
         """Spans of documents, which stand in for queries, each with its word counts."""
@@ -77,16 +94,21 @@ class Bm25:
         return WordWeighting.of((shard.vectors for shard in shards), len(self.words), self.parameters)
 
     def shards(self) -> Iterator[Shard]:
-        """Weights (documents, words), shard by shard."""
+        """Weights (documents, words, then n-grams), shard by shard."""
         return map(self.shard, range(self.counts.shards))
 
     def shard(self, number: int) -> Shard:
-        counts = self.counts.shard(number)
-        if self.near_vectors is None:
-            return Shard(counts.ids, self.weighting.weights(counts.vectors))
-        expansion, width = self.near_vectors.shard(number).vectors, len(self.words)
-        associated = None if self.documents_only else expansion[:, :width]
-        return Shard(counts.ids, self.weighting.weights(counts.vectors, expansion[:, width:], associated))
+        counts, rates, associated = self.counts.shard(number), None, None
+        if self.near_vectors:
+            expansion, width = self.near_vectors.shard(number).vectors, len(self.words)
+            rates, associated = expansion[:, width:], None if self.documents_only else expansion[:, :width]
+        weights = self.weighting.weights(counts.vectors, rates, associated)
+        if self.of_grams:
+            of_grams = self.of_grams.shard(number)
+            if of_grams.ids != counts.ids:
+                raise different_documents(self.counts, self.of_grams.counts)
+            weights = hstack([weights, of_grams.vectors], format="csr")
+        return Shard(counts.ids, weights)
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 There is one line per document, {"id": …, "contents": "", "vector": {term: impact, …}}, and an encoder.yaml with the
 settings used, so that the Pyserini plugin encodes queries and further documents in the same way.
 
-Joint impacts also contain the BM25 weights of words, under names that begin with `bm25:`, quantized with their own
-range. Query weights balance both parts (see vectors.queries), so that one search scores alpha * BM25 + SPLADE. Words
-are not pruned: they are few, and the relation of their impacts to SPLADE's depends on the query. By default, alpha is
-estimated without labels, so that both parts have the same spread of scores:
+Joint impacts also contain the BM25 weights of words, under names that begin with `bm25:`, and maybe those of n-grams
+(`gram:`), quantized with their own range. Query weights balance both parts (see vectors.queries), so that one search
+scores alpha * BM25 + SPLADE. Words are not pruned: they are few, and the relation of their impacts to SPLADE's depends
+on the query. By default, alpha is estimated without labels, so that both parts have the same spread of scores:
 
     alpha = mean over queries of deviation(SPLADE's top scores) / mean over queries of deviation(BM25's top scores)
 
@@ -18,9 +18,11 @@ Impacts of words alone have no vectors, and the encoder `words`, whose vocabular
 
 import json
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +30,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact, files
-from cai_pyserini.core.config import WORD, EncoderConfig, Joint, encoder_yaml, load_encoder
+from cai_pyserini.core.config import GRAM_WEIGHT, EncoderConfig, Joint, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.text import normalized
@@ -64,21 +66,23 @@ class WrittenShard(NamedTuple):
 
 
 class Terms(Sequence[str]):
-    """The names of the columns of impacts: the tokens of a vocabulary, then words, possibly millions."""
+    """The names of the columns of impacts: the tokens of a vocabulary, then possibly millions, with prefixes."""
 
-    def __init__(self, tokens: Sequence[str], words: Sequence[str]):
-        self.tokens, self._words = tokens, words
+    def __init__(self, tokens: Sequence[str], others: Sequence[tuple[str, Sequence[str]]]):
+        self.tokens, self._parts = tokens, [("", tokens), *others]
+        self._starts = [*accumulate((len(names) for _, names in self._parts), initial=0)]
 
     def __len__(self) -> int:
-        return len(self.tokens) + len(self._words)
+        return self._starts[-1]
 
     def __getitem__(self, column: Any) -> Any:
-        word = range(len(self))[column] - len(self.tokens)
-        return self.tokens[column] if word < 0 else WORD + self._words[word]
+        place = range(len(self))[column]
+        part = bisect_right(self._starts, place) - 1
+        prefix, names = self._parts[part]
+        return prefix + names[place - self._starts[part]]
 
     def __iter__(self) -> Iterator[str]:
-        yield from self.tokens
-        yield from (WORD + word for word in self._words)
+        return (prefix + name for prefix, names in self._parts for name in names)
 
 
 @dataclass(frozen=True)
@@ -162,15 +166,17 @@ def _counted(vectors: Vectors | None, bm25: Bm25 | None) -> Vectors:
 def open_impacts(vectors: Vectors | None, config: EncoderConfig, bm25: Bm25 | None = None) -> Impacts:
     """The impacts of vectors and words with the settings of an encoder.yaml written by this stage."""
     tokenizer = EncoderModel(config).tokenizer
-    terms = Terms(tokenizer.terms, bm25.words if bm25 else ())
+    terms = Terms(tokenizer.terms, bm25.terms if bm25 else ())
     return Impacts(vectors, Weighting(config, idf_weights(config, tokenizer.vocabulary)), terms, bm25)
 
 
-def impacts_of_index(index: Path, vectors: Path | None, words: Path | None, near_words: Path | None) -> Impacts:
-    """The impacts of an index, recomputed from its vectors and, if it is joint, its words and those near. Raises
-    CaiError if the index was made from other inputs."""
+def impacts_of_index(
+    index: Path, vectors: Path | None, words: Path | None, near_words: Path | None, grams: Path | None
+) -> Impacts:
+    """The impacts of an index, recomputed from its vectors and, if it is joint, its words, those near, and n-grams.
+    Raises CaiError if the index was made from other inputs."""
     raw, config = Vectors(vectors) if vectors else None, load_encoder(str(index))
-    bm25 = _bm25_of_index(config, words, near_words)
+    bm25 = _bm25_of_index(config, words, near_words, grams)
     recorded, current = artifact.require(index, "index").stats["made_from"], _inputs(raw, config, bm25)
     if changed := [name for name, digest in current.items() if digest != recorded.get(name)]:
         raise CaiError(f"{index} was made from other {changed[0]} than the current ones: make impacts and index again")
@@ -184,16 +190,19 @@ def _inputs(vectors: Vectors | None, config: EncoderConfig, bm25: Bm25 | None) -
         "idf": idf_digest(config.idf_folder),
         "words": bm25 and bm25.counts.manifest.digest,
         "expansion": bm25 and bm25.near_vectors and bm25.near_vectors.manifest.digest,
+        "grams": bm25 and bm25.of_grams and bm25.of_grams.counts.manifest.digest,
     }
 
 
-def _bm25_of_index(config: EncoderConfig, words: Path | None, near_words: Path | None) -> Bm25 | None:
+def _bm25_of_index(
+    config: EncoderConfig, words: Path | None, near_words: Path | None, grams: Path | None
+) -> Bm25 | None:
     """The words and BM25 parameters of the joint index with the encoder `config`; None if it is not joint."""
     joint = config.joint
     if joint is None or words is None:
         return None
     used = near_words if joint.expanded else None
-    return Bm25(words, joint.bm25, near_words=used, documents_only=joint.documents_only)
+    return Bm25(words, joint.bm25, None, used, joint.documents_only, grams if joint.grams else None)
 
 
 def write_impacts(
@@ -274,6 +283,7 @@ def _with_ranges(impacts: Impacts, encoder: EncoderModel) -> EncoderConfig:
             language=bm25.language,
             expanded=bm25.near_words is not None,
             documents_only=bm25.documents_only,
+            grams=GRAM_WEIGHT if bm25.grams else 0,
         )
     if vectors and not config.range:
         used = used.replace(range=largest_weight((weighted(shard.vectors, idf) for shard in vectors), vectors.folder))
@@ -300,8 +310,11 @@ def estimate_alpha(
     if not spans:
         return _default_alpha(kinds, "short")
     queries = {kind: encode_queries(encoder, [text for text, _ in spans], kind) for kind in kinds}
-    words = term_matrix([counts for _, counts in spans], bm25.words)
-    shards = zip(shard_progress(vectors, len(vectors), "alpha"), replace(bm25, near_words=None).shards(), strict=True)
+    words, own_words = (
+        term_matrix([counts for _, counts in spans], bm25.words),
+        replace(bm25, near_words=None, grams=None),
+    )
+    shards = zip(shard_progress(vectors, len(vectors), "alpha"), own_words.shards(), strict=True)
     documents = ((weighted(shard.vectors, weights), word_shard.vectors) for shard, word_shard in shards)
     return balanced_alpha(queries, words, documents)
 
