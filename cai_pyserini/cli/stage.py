@@ -145,19 +145,20 @@ class IdfPower(Stage):
 
 
 class Words(Stage):
-    """Count the words of a collection as BM25 does, for a joint index of SPLADE and BM25."""
+    """Count the words of a collection as BM25 does, for an index of impacts, or the n-grams of its words."""
 
     recipe = "words"
     summary = "{words:,} words in {vectors:,} documents"
     example = "cai-pyserini stage words --collection hpo --output words"
     collection: str = flags.COLLECTION
     output: AnyPath = flags.OUTPUT_FOLDER
+    grams: bool = flag(False, "count character n-grams in place of words")
 
     def make(self) -> None:
         from cai_pyserini.collections.readers import load_collection
-        from cai_pyserini.indexes.words import count_words
+        from cai_pyserini.indexes.words import count_grams, count_words
 
-        count_words(load_collection(self.collection), self.output)
+        (count_grams if self.grams else count_words)(load_collection(self.collection), self.output)
 
 
 class Near(Stage):
@@ -259,6 +260,9 @@ class Impact(Stage):
     near_words: AnyPath | None = flag(
         None, "with --words: folder written by the stage near-words; adds associated words and neighbours' words"
     )
+    grams: AnyPath | None = flag(
+        None, "with --words: folder written by the words stage with --grams; adds BM25 of character n-grams"
+    )
     k1: float = flag(BM25.k1, "with --words: k1 of BM25", ge=0)
     b: float = flag(BM25.b, "with --words: b of BM25", ge=0, le=1)
     keep_terms: int | None = flag(
@@ -283,14 +287,16 @@ class Impact(Stage):
         from cai_pyserini.vectors.shards import Vectors
         from cai_pyserini.vectors.weighting import write_impacts
 
-        if not self.words and (self.alpha or self.near_words):
-            raise CaiError(f"{'--alpha' if self.alpha else '--near-words'} has no effect without --words")
-        if not self.words and not self.vectors:
-            raise CaiError("neither --vectors nor --words: give one, or both for a joint index")
+        if not self.words:
+            for name in ("alpha", "near_words", "grams"):
+                if getattr(self, name) is not None:
+                    raise CaiError(f"--{name.replace('_', '-')} has no effect without --words")
+            if not self.vectors:
+                raise CaiError("neither --vectors nor --words: give one, or both for a joint index")
         bm25 = None
         if self.words:
             parameters = Bm25Parameters(self.k1, self.b)
-            bm25 = Bm25(self.words, parameters, self.alpha, self.near_words)
+            bm25 = Bm25(self.words, parameters, self.alpha, self.near_words, grams=self.grams)
         overrides = Impact.model_fields.keys() & EncoderConfig.model_fields.keys()
         changes = self.model_dump(include=overrides, exclude_none=True)
         config = with_folder_settings(load_encoder(self.encoder)).replace(**changes)

@@ -1,21 +1,17 @@
 """Character n-grams: parts of words, which match compounds and inflected forms without a stemmer of the language.
 
-A word, its ends marked, has every sequence of four letters (McNamee & Mayfield 2004): haustür has _hau, haus, aust,
-ustü, stür and tür_. In scripts without spaces between words, each character stands for itself; in Hangul, two syllables
-do, which a word of Korean often has. docs/experiments/languages.md compares other forms.
+A word, its beginning marked, has every sequence of four letters (McNamee & Mayfield 2004): haustür has _hau, haus,
+aust, ustü and stür. A Chinese character stands for itself; in Hangul, two syllables do what four letters do elsewhere.
+docs/experiments/languages.md compares other forms.
 """
 
 from functools import lru_cache
 
 import regex
 
-from cai_pyserini.core.text import UNSPACED_SCRIPTS
-
 LENGTH, SYLLABLES = 4, 2
-EDGE = "_"
-WORD = regex.compile(
-    r"[{0}]|\p{Hangul}{1,64}|[\p{L}\p{N}\p{M}--[{0}\p{Hangul}]]{1,64}".replace("{0}", UNSPACED_SCRIPTS), regex.V1
-)
+BEGINNING = "_"
+WORD = regex.compile(r"\p{Han}|\p{Hangul}{1,64}|[\p{L}\p{N}\p{M}--[\p{Han}\p{Hangul}]]{1,64}", regex.V1)
 HANGUL = regex.compile(r"\p{Hangul}")
 
 
@@ -26,6 +22,5 @@ def grams(text: str) -> list[str]:
 
 @lru_cache(maxsize=1 << 16)
 def _grams(word: str) -> tuple[str, ...]:
-    length = SYLLABLES if HANGUL.match(word) else LENGTH
-    marked = f"{EDGE}{word}{EDGE}"
+    length, marked = SYLLABLES if HANGUL.match(word) else LENGTH, BEGINNING + word
     return tuple(marked[start : start + length] for start in range(max(1, len(marked) - length + 1)))

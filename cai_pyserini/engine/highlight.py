@@ -12,6 +12,7 @@ from itertools import groupby
 import numpy as np
 import regex
 
+from cai_pyserini.core.config import GRAM
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.indexes.analyzer import UNSPACED_SCRIPTS
 
@@ -36,13 +37,16 @@ Strengths = Mapping[str, float]  # of words
 
 def word_strengths(contents: str, explanations: Iterable[Explanation], terms_of: TermsOf) -> dict[str, float]:
     """The strength of each word of a text, from 0 to 1: the contribution of its best term, relative to the largest
-    contribution of the explanation; the maximum over explanations."""
+    contribution of the explanation; the maximum over explanations. If more than half of a word's n-grams contribute,
+    they do so together."""
     strengths = dict.fromkeys(WORDS.split(contents)[1::2], 0.0)
     for explanation in explanations:
         relative = {term.term: term.contribution / explanation.terms[0].contribution for term in explanation.terms}
         for word in strengths if relative else ():
-            candidates = (relative.get(term, 0.0) for term in terms_of(explanation.system, word))
-            strengths[word] = max(strengths[word], *candidates, 0.0)
+            found = {term: relative.get(term, 0.0) for term in terms_of(explanation.system, word)}
+            grams = [found.pop(term) for term in [*found] if term.startswith(GRAM)]
+            is_part = 2 * sum(value > 0 for value in grams) > len(grams)
+            strengths[word] = max(strengths[word], *found.values(), min(is_part * sum(grams), 1.0))
     return strengths
 
 

@@ -3,7 +3,7 @@
 word     a word of the query, in the document
 near     a word of the query that only similar documents have, see docs/design/words-near-documents.md
 related  a word that SPLADE adds to the query, the document, or both
-part     a piece of a word of the query, which is not in the document
+part     a piece of a word of the query, which is not in the document; or that word, if the document has its n-grams
 """
 
 from collections import defaultdict
@@ -13,6 +13,7 @@ from typing import Literal
 
 import regex
 
+from cai_pyserini.core.config import GRAM
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.highlight import (
     JOINED,
@@ -101,7 +102,8 @@ class Asked:
                 elif self._is_word(system, term):
                     origins[term] = "near", word
                 else:
-                    origins.setdefault(term, ("related", word) if pieces == [term] else ("part", term))
+                    name = word if term.startswith(GRAM) else term
+                    origins.setdefault(term, ("related", word) if pieces == [term] else ("part", name))
         return origins
 
     def mark(self, text: str, related: Iterable[str] = ()) -> Marks:
