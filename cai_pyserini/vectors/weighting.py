@@ -171,7 +171,7 @@ def open_impacts(vectors: Vectors | None, config: EncoderConfig, bm25: Bm25 | No
 
 
 def impacts_of_index(
-    index: Path, vectors: Path | None, words: Path | None, near_words: Path | None, grams: Path | None
+    index: Path, vectors: Path | None, words: Path | None, near_words: Path | None = None, grams: Path | None = None
 ) -> Impacts:
     """The impacts of an index, recomputed from its vectors and, if it is joint, its words, those near, and n-grams.
     Raises CaiError if the index was made from other inputs."""
