@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import harness
-import threads
 
 FILTERS = {  # share of the documents -> filter
     "all": None,
@@ -36,7 +35,7 @@ def write_indexes(documents: int, folder: str) -> harness.Result:
     for path in (source, vectors):
         path.mkdir()
     with (source / "corpus.jsonl").open("w") as texts, (vectors / "vectors.jsonl").open("w") as impacts:
-        for id, words in enumerate(threads.random_texts(draw, documents)):
+        for id, words in enumerate(harness.random_texts(draw, documents)):
             metadata = {"year": int(draw.integers(1990, 2026)), "journal": f"j{draw.integers(500)}"}
             texts.write(json.dumps({"_id": f"d{id}", "text": " ".join(words), "metadata": metadata}) + "\n")
             impacts.write(json.dumps({"id": f"d{id}", "contents": "", "vector": Counter(words)}) + "\n")
@@ -58,7 +57,7 @@ def searching(folder: str, name: str, queries: int) -> harness.Result:
     from cai_pyserini.indexes.filters import parse_filter
 
     searcher = open_searcher(Path(folder, name))
-    rows = threads.random_texts(np.random.default_rng(9), queries, 6)
+    rows = harness.random_texts(np.random.default_rng(9), queries, 6)
     asked: list[Any] = [" ".join(row) if name == "text" else dict.fromkeys(row, 7) for row in rows]
     measured = {}
     for share, text in FILTERS.items():

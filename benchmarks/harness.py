@@ -152,6 +152,12 @@ def middle(results: Sequence[Result], key: str = "seconds") -> float:
     return median(result[key] for result in results)
 
 
+def random_texts(draw: Any, texts: int, length: int = 60) -> list[list[str]]:
+    """Random texts, the words with Zipf's frequencies."""
+    numbers = (20_000 ** draw.random((texts, length))).astype(int)
+    return [[f"word{number}" for number in row] for row in numbers.tolist()]
+
+
 def times(theirs: Sequence[Result], ours: Sequence[Result], key: str = "seconds") -> str:
     """How many times less ours took: the median of the ratios within each repetition."""
     return f"{median(their[key] / our[key] for their, our in zip(theirs, ours, strict=True)):.2f}x"

@@ -75,7 +75,7 @@ class Run:
         self.idf = diags_array(idf_weights(encoder, raw.vocabulary))
         bm25, analyze = Bm25(words), Analyzer()
         self.weights = _stacked(bm25.shards())
-        near_words = run.place("near-words")
+        near_words = run.folder / "near-words"
         self.counted = _stacked(Bm25(words, near_words=near_words, documents_only=True).shards())
         columns = {word: column for column, word in enumerate(bm25.words)}
         asked = {"queries": [run.topics[query] for query in self.queries], "spans": [text for text, _ in bm25.spans]}

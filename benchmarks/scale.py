@@ -28,7 +28,7 @@ ALL = "index, all processors"
 FORWARD = "index, forward index, all processors"
 STORED = "index, documents stored"
 JOINT = "joint index, forward index, all processors"
-STAGES = ["encode", "idf", "impact", "words", "near", "expand", "joint impact", "index", STORED, ALL]
+STAGES = ["encode", "idf", "impact", "words", "near", "near-words", "joint impact", "index", STORED, ALL]
 STAGES += [FORWARD, JOINT, "generated queries", "dense index", "search", "search, two steps"]
 STAGES += ["search, bags of words", "joint search", "joint search, two steps"]
 STAGES += ["serve", "serve, two steps", "serve joint", "serve joint, two steps"]
@@ -156,7 +156,7 @@ def stages(
             "impact": ("impact", {"vectors": raw, "idf": idf} | encoder),
             "words": ("words", text),
             "near": ("near", {"vectors": dense}),
-            "expand": ("expand", {"words": words, "vectors": dense, "near": near, "encoder": DENSE}),
+            "near-words": ("near-words", {"words": words, "vectors": dense, "near": near, "encoder": DENSE}),
             "joint impact": ("impact", {"vectors": raw, "words": words, "alpha": 1} | encoder),
             "index": ("index impact", {"input": impacts, "threads": 1}),
             STORED: ("index impact", {"input": impacts, "threads": 1} | text),

@@ -59,7 +59,7 @@ def main() -> None:
             harness.fresh(mix_vectors, source=f"{mixed} real", documents=args.documents, output=mixed)
         peers = {
             "near by dense vectors": partial(made, "near", near, vectors=dense),
-            "smooth with these": partial(made, "smooth", output, vectors=vectors, near=near),
+            "smooth with these": partial(made, "near-documents", output, vectors=vectors, near=near),
         }
         results = harness.rounds(args.repeats, peers)
     rows = []

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import harness
 import numpy as np
-import threads
 
 from cai_pyserini.engine.highlight import words_that_may_match
 from cai_pyserini.engine.reasons import best_passage, query_beginnings, words_of
@@ -18,7 +17,7 @@ def main() -> None:
     harness.parser(__doc__, collection=False, repeats=None).parse_args()
     stems = Analyzer()
     of_query = {word: stems(word) for word in words_of(QUERY)}
-    whole = " ".join(" ".join(row) for row in threads.random_texts(np.random.default_rng(0), 5_000))
+    whole = " ".join(" ".join(row) for row in harness.random_texts(np.random.default_rng(0), 5_000))
 
     def milliseconds(work: Callable[[], object]) -> str:
         start = time.perf_counter()

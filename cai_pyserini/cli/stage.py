@@ -1,7 +1,6 @@
 """`cai-pyserini stage`: the stages of a run, one at a time. A new one is a class here, and its line in STAGES."""
 
 import logging
-import sys
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -11,7 +10,7 @@ from pydantic import model_validator
 from cai_pyserini.core import flags
 from cai_pyserini.core.config import BM25, Bm25Parameters, IdfFormula
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.settings import AnyPath, Argv, Command, Group, Main, flag
+from cai_pyserini.core.settings import AnyPath, Command, Group, Main, flag
 
 logger = logging.getLogger(__name__)
 
@@ -442,15 +441,4 @@ STAGES: dict[str, type[Command] | Group] = {
     "search": Search,
 }
 
-FORMER = {"smooth": "near-documents", "expand": "near-words", "--expansion": "--near-words"}  # names of version 0.2
-
-
-class _Main(Main):
-    def __call__(self, argv: Argv = None) -> int | None:
-        words = [*(sys.argv[1:] if argv is None else argv)]
-        for word in FORMER.keys() & words:
-            logger.warning("%s is now %s; its former name will go", word, FORMER[word])
-        return super().__call__([FORMER.get(word, word) for word in words])
-
-
-main = _Main(Group("Run one stage of `cai-pyserini run`.", STAGES), "stage")
+main = Main(Group("Run one stage of `cai-pyserini run`.", STAGES), "stage")

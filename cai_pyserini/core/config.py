@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 CHECKPOINTS = ("checkpoint", "query_checkpoint")  # keys whose values can also be Hugging Face ids or pip: paths
 LOCATED = (*CHECKPOINTS, "query_weights", "idf", "projection")  # keys whose paths are relative to the YAML file
 
-# Chosen with benchmarks/first_step.py and fast.py.
+# Chosen in docs/experiments/scale.md.
 FAST = {"forward_index": True, "keep_query_mass": 0.55, "rescore": 400}
 IdfFormula = Literal["idf", "bm25idf"]  # see models.idf.FORMULAS
 Shapes = Literal["vectors", "impacts", "index", "query vectors", "queries"]  # the results that a setting affects

@@ -33,7 +33,7 @@ class Artifact:
     is_kept = False  # stays what it is: no step makes it
 
     def __init__(self, run: RunFolder, name: str, place: str, *made_from: "Artifact | None"):
-        self.run, self.name, self.output = run, name, run.place(place)
+        self.run, self.name, self.output = run, name, run.folder / place
         self.made_from = [each for each in made_from if each]
 
     def make(self) -> Path:

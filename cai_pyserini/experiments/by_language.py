@@ -7,7 +7,6 @@ from importlib.util import find_spec
 
 from cai_pyserini.core.config import ENGLISH
 from cai_pyserini.core.packages import ENCODE, EXTRAS, install_command
-from cai_pyserini.experiments.names import current_name
 from cai_pyserini.experiments.settings import RunSettings
 
 MULTILINGUAL = "e5-small"
@@ -23,7 +22,7 @@ def suited(settings: RunSettings, languages: Sequence[str]) -> RunSettings:
     if [*languages] == [ENGLISH] or settings.encoder != default or settings.adapt:
         return settings
     dense, names = settings.dense, settings.systems
-    needs_dense = not names or any(part in current_name(name) for name in names for part in NEED_DENSE)
+    needs_dense = not names or any(part in name for name in names for part in NEED_DENSE)
     if not dense and needs_dense and _can_encode():
         dense = MULTILINGUAL
     return settings.replace(dense=dense, systems=names or [*SYSTEMS, *(DENSE_SYSTEMS if dense else [])])

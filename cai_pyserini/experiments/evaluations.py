@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.experiment import BASELINE
-from cai_pyserini.experiments.names import canonical_name, parse_system
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.ranking_artifacts import Evaluation, ranking_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.runs.compared import Compared
@@ -28,7 +28,7 @@ def compared(run: RunFolder, systems: Sequence[str] = (), measures: Sequence[str
     """Compare systems of a finished run, by default all, with each other and with the baseline. Other `measures` than
     the run's are measured now. Raises CaiError if a system is not evaluated."""
     evaluated = _evaluations(run)
-    names = [canonical_name(name) for name in systems] or [*evaluated]
+    names = [parse_system(name).name for name in systems] or [*evaluated]
     if not evaluated:
         raise CaiError(
             f"{run.root} has no evaluations: `cai-pyserini run` makes them where there are queries with qrels"

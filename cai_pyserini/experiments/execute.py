@@ -124,11 +124,7 @@ def _add_others(
         with suppress(CaiError):  # the experiment lacks a setting that the system needs
             reasons = require(run, [parse_system(name)], evaluate, keep=True).reasons
             results.made |= _digests(run, [step.output for step, reason in reasons.items() if reason is None])
-    searches = {
-        index: name
-        for index, name in previous.searches.items()
-        if run.name_of(run.place(f"indexes/{index}")) in results.made
-    }
+    searches = {index: name for index, name in previous.searches.items() if f"indexes/{index}" in results.made}
     results.searches = searches | results.searches
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from cai_pyserini.core.config import EncoderConfig, IndexConfig
 from cai_pyserini.core.flags import MEASURES, DenseMethod, Search
 from cai_pyserini.core.settings import Settings
-from cai_pyserini.experiments.names import canonical_name, current_name, with_parts
+from cai_pyserini.experiments.names import with_parts
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.models.device import Precision
 from cai_pyserini.runs.compared import Compared
@@ -97,22 +97,6 @@ class Results:
     versions: dict[str, str] = field(default_factory=dict)  # of the command that wrote them
     made: dict[str, str] = field(default_factory=dict)  # the run's outputs: path in the folder -> recipe digest
     provenance: dict[str, Any] = field(default_factory=dict)  # see experiments.provenance
-
-    def with_short_names(self) -> "Results":
-        """These results, which may have been written with long names of systems, with their short names."""
-
-        changes: dict[str, Any] = {}
-        for each in ("systems", "intervals", "comparisons", "pairs", "gains"):
-            changes[each] = {canonical_name(name): value for name, value in getattr(self, each).items()}
-        changes["pairs"] = {
-            first: {canonical_name(second): found for second, found in others.items()}
-            for first, others in changes["pairs"].items()
-        }
-        for each in ("searches", "best"):
-            changes[each] = {current_name(key): canonical_name(name) for key, name in getattr(self, each).items()}
-        for each in ("index_bytes", "alpha", "quantization_loss"):
-            changes[each] = {current_name(key): value for key, value in getattr(self, each).items()}
-        return replace(self, **changes)
 
     @property
     def shown(self) -> "Results":

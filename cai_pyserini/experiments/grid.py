@@ -21,7 +21,7 @@ from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import Settings, build, place_in
 from cai_pyserini.core.steps import Call
 from cai_pyserini.experiments.by_language import log_choice, suited
-from cai_pyserini.experiments.names import REQUIRED, current_name
+from cai_pyserini.experiments.names import REQUIRED
 from cai_pyserini.experiments.plan import require
 from cai_pyserini.experiments.prepare import Prepared, prepare
 from cai_pyserini.experiments.provenance import repeated
@@ -258,10 +258,7 @@ def _configs(settings: RunSettings, others: Mapping[str, Any]) -> dict[str, Inde
 
 
 def _log_names(settings: RunSettings) -> None:
-    """Log former names of systems, and the kinds of systems that `all` leaves out."""
-    for name in settings.systems:
-        if (current := current_name(name)) != name:
-            logger.warning("the system %s is now %s; version 0.4 will not know its former name", name, current)
+    """Log the kinds of systems that `all` leaves out."""
     if "all" in settings.systems:
         for kind, setting in REQUIRED.items():
             if getattr(settings, setting) is None:

@@ -34,14 +34,8 @@ NAMES = (
 LONG = {short: long for long, short in SHORT.items()}
 
 
-def current_name(name: str) -> str:
-    """The present name of a system or an index, which version 0.3 may have named."""
-    return name.replace("-smooth", "-near")
-
-
 def parse_system(name: str) -> System:
     """Parse a name such as hybrid-splade-doc-idf-minmax. Raises CaiError for an unknown name."""
-    name = current_name(name)
     if name.startswith(ADAPTED):
         return adapted(parse_system(name.removeprefix(ADAPTED)))
     if name in BY_NAME:
@@ -62,14 +56,6 @@ def parse_system(name: str) -> System:
         known = dict.fromkeys((*RECOMMENDED, *SINGLE, *(f"hybrid-{single}" for single in SINGLE)))
         raise CaiError(f"no system {name!r}{did_you_mean(name, known) or f'; systems are {NAMES}'}")
     return FusedSystem(long_name, parts, fusion)
-
-
-def canonical_name(name: str) -> str:
-    """The name of a system that is named in a file; one of another version stays."""
-    try:
-        return parse_system(name).name
-    except CaiError:
-        return name
 
 
 def adapted(system: System) -> System:

@@ -14,7 +14,7 @@ from cai_pyserini.core.tables import Cell
 from cai_pyserini.core.template import template
 from cai_pyserini.experiments.evaluations import values_by_query
 from cai_pyserini.experiments.experiment import BASELINE, COUNTS, Results
-from cai_pyserini.experiments.names import canonical_name, parse_system
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import ADAPTED
 from cai_pyserini.runs.compared import corrected, difference_cell
@@ -70,7 +70,7 @@ def markdown(results: Results) -> str:
             sections.append(tables.markdown(_unscored_rows(results)))
         sections.append(f"{unscored(results)}.")
     sections += [
-        f"In {canonical_name(index)}, BM25 has the weight "
+        f"In {parse_system(index).name}, BM25 has the weight "
         + ", ".join(f"{alpha:.3g} ({kind} queries)" for kind, alpha in alphas.items())
         + " beside SPLADE."
         for index, alphas in results.alpha.items()

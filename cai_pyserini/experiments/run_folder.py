@@ -4,7 +4,6 @@
 """
 
 import json
-import re
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -77,12 +76,6 @@ class RunFolder:
         self.adapted = folder / "adapted"  # encoders
         self.vectors = folder / "vectors"  # raw vectors
 
-    def place(self, name: str) -> Path:
-        """The path of an artifact; that of version 0.3, which has other names of what is near, if it is there."""
-        former = re.sub("(?<=[a-z0-9])-near(?=[-.]|$)", "-smooth", re.sub("near-words$", "expansion", name))
-        path, before = self.folder / name, self.folder / former
-        return before if former != name and not path.exists() and before.exists() else path
-
     # Results
 
     @property
@@ -95,10 +88,9 @@ class RunFolder:
         if not self.is_finished:
             raise self._unfinished()
         try:
-            found = TypeAdapter(Results).validate_python(json.loads(self.results_file.read_text(encoding="utf-8")))
+            return TypeAdapter(Results).validate_python(json.loads(self.results_file.read_text(encoding="utf-8")))
         except ValueError:
             raise CaiError(f"{self.results_file} is broken or of another version: run {BEIR} again") from None
-        return found.with_short_names()
 
     def _unfinished(self) -> CaiError:
         if not self.root.is_dir():

@@ -19,7 +19,7 @@ from cai_pyserini.core.tables import Cell
 from cai_pyserini.experiments import report
 from cai_pyserini.experiments.evaluations import values_by_query
 from cai_pyserini.experiments.experiment import BASELINE, Results
-from cai_pyserini.experiments.names import canonical_name, parse_system, with_parts
+from cai_pyserini.experiments.names import parse_system, with_parts
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.runs.compared import corrected
@@ -267,7 +267,7 @@ def verify(pairs: Sequence[tuple[Results, IndexConfig]]) -> str:
         encoder = f", {results.encoder}" if several else ""
         name_of_several = f"{config.name}{encoder}: " if len(pairs) > 1 else ""
         expected = config.expected.get("any", {}) | config.expected.get(results.encoder, {})
-        scores = {canonical_name(name): score for name, score in expected.items() if results.scored}
+        scores = {parse_system(name).name: score for name, score in expected.items() if results.scored}
         scores = {name: score for name, score in scores.items() if name in results.systems}
         if not scores:
             is_right = False

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cai_pyserini.core import tables
-from cai_pyserini.experiments.names import current_name, parse_system
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System
 
@@ -24,7 +24,7 @@ def index_scores(index: Path) -> Scores | None:
     index = index.resolve()
     if index.parent.name != "indexes":
         return None
-    return _scores(index.parents[1], lambda system: system.index_name == current_name(index.name))
+    return _scores(index.parents[1], lambda system: system.index_name == index.name)
 
 
 def encoder_scores(folder: Path) -> Scores | None:

@@ -11,7 +11,6 @@ from cai_pyserini.experiments.names import (
     NAMES,
     adapted,
     all_systems,
-    canonical_name,
     default_systems,
     parse_system,
     sparse_systems,
@@ -186,10 +185,6 @@ def test_the_index_of_a_system(name: str) -> None:
 def test_a_system_has_one_name_however_it_is_spelled(short: str, long: str) -> None:
     system = parse_system(long)
     assert (system.name, system.long_name) == (short, long) and parse_system(short) == system
-    assert (
-        canonical_name(long) == canonical_name(short) == short
-        and canonical_name("of-another-version") == "of-another-version"
-    )
 
 
 def test_parts_come_first_and_once() -> None:
