@@ -19,7 +19,6 @@ from cai_pyserini.core.settings import Settings, build, read_yaml
 PASSAGE = "#"  # passage ids are `document#number`, as with Pyserini's --max-passage; documents' ids may have it, too
 PYSERINI = "pyserini:"  # prefix of the source of a collection that is a prebuilt index
 WORD, GRAM = "bm25:", "gram:"  # prefixes of BM25's words, and of their n-grams, in a joint index; no token has them
-GRAM_WEIGHT = 0.5  # of n-grams beside words, in queries
 JOINT_BITS = 7  # more bits changed no ranking
 ColumnNames = dict[Literal["id", "title", "text"], str]
 ANSERINI_LANGUAGES = (  # the values of Anserini's -language
@@ -110,7 +109,7 @@ class Joint(Settings):
     b: float
     expanded: bool = False  # with neighbours' words and associated words
     documents_only: bool = Field(default=False, exclude_if=lambda only: not only)  # with neighbours' words only
-    grams: float = Field(default=0, ge=0, exclude_if=lambda weight: not weight)  # weight of n-grams; 0: there are none
+    grams: bool = Field(default=False, exclude_if=lambda grams: not grams)  # with n-grams of words
     language: Language = Field(default=ENGLISH, exclude_if=lambda language: language == ENGLISH)  # of the words
 
     @property

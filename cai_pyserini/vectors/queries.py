@@ -5,7 +5,7 @@ BM25's impacts have a document_scale of their own, so the query weights of words
 
     round(count * alpha * query_scale * document_scale / BM25's document_scale)
 
-n-grams have those of words, times their weight.
+n-grams of words have weights, see core.grams, in place of counts.
 """
 
 import time
@@ -22,7 +22,7 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import GRAM, WORD, EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.grams import grams
+from cai_pyserini.core.grams import weighted_grams
 from cai_pyserini.core.text import normalized
 from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.rows import largest, stacked, with_data
@@ -112,10 +112,10 @@ class WordQueries:
             raise ValueError("not the encoder of a joint index")
         document_scale = (2**self.config.bits - 1) / self.config.range
         scale = joint.alpha[query or self.config.query] * self.config.query_scale * document_scale / joint.scale
-        text, terms = normalized(text), dict[str, float]()
-        for prefix, weight, split in ((WORD, 1, self.analyze), (GRAM, joint.grams, grams)):
-            if weight:
-                terms |= {prefix + word: weight * count for word, count in Counter(split(text)).items()}
+        text = normalized(text)
+        terms: dict[str, float] = {WORD + word: count for word, count in Counter(self.analyze(text)).items()}
+        if joint.grams:
+            terms |= {GRAM + gram: weight for gram, weight in weighted_grams(text).items()}
         return {term: min(max(1, round(weight * scale)), MAX_WEIGHT) for term, weight in terms.items()}
 
 

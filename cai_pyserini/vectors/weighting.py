@@ -30,7 +30,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact, files
-from cai_pyserini.core.config import GRAM_WEIGHT, EncoderConfig, Joint, encoder_yaml, load_encoder
+from cai_pyserini.core.config import EncoderConfig, Joint, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.text import normalized
@@ -283,7 +283,7 @@ def _with_ranges(impacts: Impacts, encoder: EncoderModel) -> EncoderConfig:
             language=bm25.language,
             expanded=bm25.near_words is not None,
             documents_only=bm25.documents_only,
-            grams=GRAM_WEIGHT if bm25.grams else 0,
+            grams=bm25.grams is not None,
         )
     if vectors and not config.range:
         used = used.replace(range=largest_weight((weighted(shard.vectors, idf) for shard in vectors), vectors.folder))
