@@ -1,14 +1,17 @@
 """Character n-grams: parts of words, which match compounds and inflected forms without a stemmer of the language.
 
-The script decides. A word, its beginning marked, has every sequence of four letters (McNamee & Mayfield 2004): haustür
-has _hau, haus, aust, ustü and stür. In Chinese and Japanese, a run of characters has each one, and every two; in
-Hangul, a run of syllables has every two, both ends marked. docs/experiments/languages.md compares other forms.
+The script decides. A word, its beginning marked, has every sequence of four letters, without accents (McNamee &
+Mayfield 2004): haustür has _hau, haus, aust, ustu and stur. In Chinese and Japanese, a run of characters has each one,
+and every two; in Hangul, a run of syllables has every two, both ends marked. docs/experiments/languages.md compares
+other forms.
 """
 
 from collections import defaultdict
 from functools import lru_cache
 
 import regex
+
+from cai_pyserini.core.text import without_accents
 
 EDGE = "_"
 JOINED = r"\p{Han}\p{Hiragana}\p{Katakana}ー々"
@@ -35,7 +38,7 @@ def weighted_grams(text: str) -> dict[str, float]:
 
 
 def _words(text: str) -> list[tuple[str, ...]]:
-    return [_grams(match[0], match.lastgroup) for match in WORD.finditer(text.lower())]
+    return [_grams(match[0], match.lastgroup) for match in WORD.finditer(without_accents(text))]
 
 
 @lru_cache(maxsize=1 << 16)

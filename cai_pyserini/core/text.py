@@ -33,6 +33,16 @@ ZERO_WIDTH_SPACE = regex.compile(rf"(?<![\u200b{SEPARATED}])\u200b++|\u200b++(?!
 UNJOINED = r"\p{Latin}\p{Greek}\p{Cyrillic}\p{Armenian}\p{Georgian}\p{Hebrew}\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}"
 NO_MARK = rf"[[{UNJOINED}]&&\p{{L}}]|[\p{{N}}\p{{P}}\p{{Z}}\s]"
 JOINER = regex.compile(rf"(?V1)(?<=^|{NO_MARK})[\u200c\u200d]+(?=$|{NO_MARK})")
+# Accents and vowel points; not the marks that make other letters in Cyrillic, Japanese, Thai and Indic scripts.
+ACCENTS = regex.compile(
+    r"(?<=[\p{Latin}\p{Greek}])\p{Mn}+|(?<=[аеиоуыэюяіє])[\u0300\u0301]+|(?<=е)\u0308"
+    r"|[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u065f\u0670]+"
+)
+LETTERS = str.maketrans({
+    "ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ı": "i", "ł": "l", "þ": "th", "ŧ": "t",
+    "\u02be": "", "\u02bf": "", "ς": "σ",  # Arabic letters in transliterations (Qurʾān, ʿAbd)
+    "\u05f3": "'", "\u05f4": '"',  # the Hebrew geresh and gershayim
+})  # fmt: skip
 WIDE = re.compile("[\uff01-\uff5e](?<=[0-9A-Za-z].)(?=[0-9A-Za-z])")  # punctuation; letters have been resolved
 
 
@@ -48,6 +58,14 @@ def normalized(text: str) -> str:
     for meaningless in (ZERO_WIDTH_SPACE, JOINER) if _ZERO_WIDTH.search(text) else ():
         text = unicodedata.normalize("NFC", meaningless.sub("", text))
     return WIDE.sub(lambda match: chr(ord(match[0]) - 0xFEE0), text)
+
+
+def without_accents(text: str) -> str:
+    """A text in lower case without accents and vowel points, and with plain letters in place of others."""
+    if text.isascii():
+        return text.lower()
+    bare = ACCENTS.sub("", unicodedata.normalize("NFD", text.lower())).translate(LETTERS)
+    return unicodedata.normalize("NFC", bare)
 
 
 def _replacements() -> dict[str, str]:
