@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from cai_pyserini.core.files import json_text, write_text
-from cai_pyserini.core.flags import COLLECTION, FORMAT, OUTPUT_ANALYSIS, RUN_FOLDER, SPLIT
+from cai_pyserini.core.flags import COLLECTION, OUTPUT_ANALYSIS, RUN_FOLDER, SPLIT
 from cai_pyserini.core.settings import AnyPath, InputFile, Settings, flag
-from cai_pyserini.core.tables import Format
 
 SEARCH_AGAIN = "search with `cai-pyserini run`, after an update with `cai-pyserini update --evaluate`"
 
@@ -28,21 +27,6 @@ class Report:
         for name, content in files.items():
             write_text(folder / name, content)
         return list(files)
-
-
-class CompareSettings(Settings):
-    """Compare runs query by query: significance tests and, of two runs, the queries that differ most."""
-
-    example = "cai-pyserini analyse compare --collection hpo --trec bm25.trec splade-idf.trec --output analysis"
-    collection: str = COLLECTION
-    trec: list[InputFile] = flag(
-        help="TREC runs, two or more, which are compared with the first; -: standard input", min_length=2
-    )
-    output: AnyPath = OUTPUT_ANALYSIS
-    split: str | None = SPLIT
-    measure: str = flag("nDCG@10", "measure to compare, as ir_measures names it")
-    format: Format = FORMAT
-    top: int = flag(10, "number of queries to show with the largest gain, and with the largest loss", ge=0)
 
 
 class CostSettings(Settings):
@@ -122,7 +106,6 @@ class RsjSettings(Settings):
 
 
 ANALYSES: dict[str, type[Settings]] = {
-    "compare": CompareSettings,
     "cost": CostSettings,
     "efficiency": EfficiencySettings,
     "explain": ExplainSettings,

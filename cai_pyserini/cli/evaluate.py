@@ -32,6 +32,9 @@ class Evaluate(Command):
     strict: bool | None = STRICT
     measures: list[str] = MEASURES_FLAG
     format: Format = FORMAT
+    changes: int = flag(
+        0, "of two systems: show so many queries with the largest gain, and with the largest loss", ge=0
+    )
     output: AnyPath | None = flag(
         None,
         "also write a file: .json with the means, the values of each query, and all comparisons; or .tsv with one"
@@ -48,12 +51,15 @@ class Evaluate(Command):
             raise ValueError("--systems are those of a run folder: give one")
         if self.output and self.output.suffix not in (".json", ".tsv"):
             raise ValueError(f"--output: {self.output} ends neither in .json nor in .tsv")
+        if self.changes and len(self.systems or self.trec) != 2:
+            raise ValueError("--changes are those of two systems: name two with --systems, or give two --trec")
         return self
 
     def execute(self) -> None:
         from cai_pyserini.collections.readers import open_collection
         from cai_pyserini.core.config import load_index_config
         from cai_pyserini.core.files import json_text, write_text
+        from cai_pyserini.core.tables import render
         from cai_pyserini.experiments.evaluations import compared
         from cai_pyserini.experiments.run_folder import RunFolder
         from cai_pyserini.runs.compared import Compared
@@ -61,16 +67,19 @@ class Evaluate(Command):
         if self.run:
             run = RunFolder(self.run)
             found = compared(run, self.systems, self.measures if "measures" in self.model_fields_set else ())
-            title = f"{run.results.collection}, split {run.results.split}"
+            collection, name, split = run.collection, run.results.collection, run.results.split
         else:
             changes = self.model_dump(include={"split", "strict"}, exclude_none=True)
             config = load_index_config(self.collection or "").replace(**changes)
-            found = Compared.of_runs(open_collection(config), config.split, self.trec, self.measures)
-            title = f"{config.name}, split {config.split}"
+            collection, name, split = open_collection(config), config.name, config.split
+            found = Compared.of_runs(collection, split, self.trec, self.measures)
+        title = f"{name}, split {split}"
         if self.output:
             is_json = self.output.suffix == ".json"
             write_text(self.output, json_text({"title": title} | found.data()) if is_json else found.by_query())
         print(found.render(self.format, title))
+        if self.changes:
+            print(f"\n{render(found.changed_queries(collection.topics(split), self.changes), self.format)}")
 
 
 main = Main(Evaluate, "evaluate")

@@ -70,7 +70,7 @@ def _differences_chart(results: Results, values: Values) -> list[Chart]:
         f"Bars of the difference for each of {len(differences):,} queries, sorted: {best} is better on {better:,}, "
         f"{BASELINE} on {worse:,}; the mean difference is {np.mean(differences):+.4f}."
     )
-    caption = "If the mean comes from a few large bars, look at these queries first; analyse compare prints them."
+    caption = "If the mean comes from a few large bars, look at these queries first; evaluate --changes prints them."
     return [
         Chart(
             f"{best} and {BASELINE}, query by query",

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from string import ascii_letters
+from textwrap import shorten
 from typing import Any
 
 from cai_pyserini.collections.contract import Collection
@@ -16,6 +17,7 @@ from cai_pyserini.runs.significance import (
     NO_P,
     NO_P_MEANS,
     RESAMPLES,
+    TIE,
     Comparison,
     Interval,
     Significance,
@@ -25,6 +27,7 @@ from cai_pyserini.runs.significance import (
 )
 
 INTERVAL = "95% interval"
+TEXT_WIDTH = 80  # of a query
 INTERVALS = f"intervals: 95% confidence, uncorrected, percentile bootstrap with {RESAMPLES:,} samples of the queries"
 DIFFERENCE = (INTERVAL, "d_z", "p", "p (rand.)")
 
@@ -125,6 +128,22 @@ class Compared:
         before, after = (self.per_query[each][self.measures[0]] for each in (self.baseline, name))
         changes = {query: after[query] - value for query, value in before.items()}
         return dict(sorted(changes.items(), key=lambda change: -change[1]))
+
+    def changed_queries(self, topics: Mapping[str, str], most: int) -> Rows:
+        """Of two systems: a row for each of the `most` queries with the largest gain, and with the largest loss."""
+        (name,) = self.comparisons
+        before, after = (self.per_query[each][self.measures[0]] for each in (self.baseline, name))
+        changes = [(query, change) for query, change in self.changes(name).items() if abs(change) > TIE]
+        gains = [change for change in changes if change[1] > 0][:most]
+        losses = [change for change in reversed(changes) if change[1] < 0][:most]
+        return [["queries that changed most", self.baseline, name, "difference"]] + [
+            [
+                f"{query}: {shorten(topics.get(query, ''), TEXT_WIDTH, placeholder='…')}",
+                *(f"{values[query]:.4f}" for values in (before, after)),
+                f"{change:+.4f}",
+            ]
+            for query, change in gains + losses
+        ]
 
     def score_notes(self, intervals: bool = True) -> list[str]:
         """What the table of scores shows, besides the best of each column."""

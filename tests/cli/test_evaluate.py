@@ -45,6 +45,22 @@ def test_the_others_are_compared_with_the_first(
     ]
 
 
+def test_queries_that_changed_most(tiny: Path, runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for path, more in zip(runs, ("q3 Q0 d5 1 1 x\n", "q3 Q0 d1 1 2 x\nq3 Q0 d10 2 1 x\n"), strict=True):
+        Path(path).write_text(Path(path).read_text() + more)
+    arguments = ["--collection", str(tiny), "--trec", *runs, "--measures", "RR@10", "--changes"]
+    main([*arguments, "9"])
+    # RR: q1 1/2 and 1, q2 0 and 1, q3 1 and 1/2; the other two 0 and 0.
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[lines.index("queries that changed most base good difference") + 2 :] == [
+        "q2: bladder infection 0.0000 1.0000 +1.0000",
+        "q1: phytate for the treatment of cancer 0.5000 1.0000 +0.5000",
+        "q3: what lowers high blood pressure? 1.0000 0.5000 -0.5000",
+    ]
+    main([*arguments, "1"])
+    assert [line[:2] for line in capsys.readouterr().out.splitlines()[-2:]] == ["q2", "q3"]
+
+
 def test_files_have_every_query_and_every_comparison(
     tiny: Path, runs: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,6 +110,7 @@ def test_a_finished_run_is_compared(run_folder: Path, tmp_path: Path, capsys: py
         (["--collection", "hpo"], "give a run folder, or --collection and --trec"),
         (["runs/a", "--collection", "hpo"], "a run folder has its own collection and runs"),
         (["--collection", "hpo", "--trec", "a", "--systems", "bm25"], "--systems are those of a run folder"),
+        (["runs/a", "--changes", "9"], "--changes are those of two systems"),
         (["runs/a", "--output", "a.txt"], "--output: a.txt ends neither in .json nor in .tsv"),
     ],
 )
