@@ -81,7 +81,7 @@ GERMAN = "Die Pflegeversicherung übernimmt einen Teil der Kosten für die Pfleg
 JAPANESE = "春になると花粉症の薬を飲む人が増える。くしゃみや鼻水が続く。"
 VIETNAMESE = "Người bệnh cần uống nhiều nước và nghỉ ngơi để mau chóng hồi phục sức khỏe."
 ENGLISH = "The patients were treated with antibiotics for an infection of the urinary tract."
-DENSE = ["bm25", "bm25-near-words", "dense", "hybrid-dense-zscore"]
+DENSE = ["bm25", "bm25-grams", "bm25-grams-near-words", "dense", "fused-bm25-grams-dense-zscore"]
 
 
 @pytest.mark.parametrize(
