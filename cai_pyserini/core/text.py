@@ -28,6 +28,7 @@ INVISIBLE = "\u034f\u061c\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa
 SOFT_HYPHEN = re.compile("\xad(?:[ \t]*\r?\n[ \t]*)?")  # at the end of a line, it joins the lines
 SEPARATED = r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"  # scripts in which zero-width spaces separate words
 UNSPACED_SCRIPTS = rf"\p{{Han}}\p{{Hiragana}}\p{{Katakana}}{SEPARATED}"  # without spaces between words
+JOINED = regex.compile(rf"[{UNSPACED_SCRIPTS}\p{{Hangul}}]")  # letters of scripts that join words, or words and endings
 ZERO_WIDTH_SPACE = regex.compile(rf"(?<![\u200b{SEPARATED}])\u200b++|\u200b++(?![{SEPARATED}])")
 # Joiners mean something in Arabic and Indic scripts and between emoji, and nothing between these characters.
 UNJOINED = r"\p{Latin}\p{Greek}\p{Cyrillic}\p{Armenian}\p{Georgian}\p{Hebrew}\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}"

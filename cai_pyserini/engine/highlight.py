@@ -13,8 +13,8 @@ import numpy as np
 import regex
 
 from cai_pyserini.core.config import GRAM
+from cai_pyserini.core.text import JOINED
 from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.indexes.analyzer import UNSPACED_SCRIPTS
 
 # Words have at most 64 characters, to split text without spaces. In Japanese, hiragana (mostly particles) end a word.
 WORDS = regex.compile(r"([^\W\p{Hiragana}]{1,64}\p{Hiragana}{0,64}|\p{Hiragana}{1,64})")
@@ -26,7 +26,6 @@ PLACES = 4  # places of a long text that are analyzed
 MOST_BEGINNINGS = 12  # the strongest are looked for; each takes 1 ms in 2 MB
 SHORTEST = 3  # letters of a beginning, if the word has as many
 LONGEST_WORD = 64  # characters, the limit in WORDS
-JOINED = regex.compile(rf"[{UNSPACED_SCRIPTS}\p{{Hangul}}]")  # letters of scripts that join words, or words and endings
 PART = 4  # n-grams of a query, that is seven letters in a row, which make a word of a text one that has a part of it
 LETTER = regex.compile(r"\w")  # also a combining vowel sign, which is not alphanumeric to Python
 FIRST_WORD, LAST_WORD = regex.compile(r"^\w{1,63}\b"), regex.compile(r"\b\w{1,63}$")  # at the ends of a place

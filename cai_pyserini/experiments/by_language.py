@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from cai_pyserini.core.config import ENGLISH
+from cai_pyserini.core.config import ANSERINI_LANGUAGES, ENGLISH, LUCENE_LANGUAGES
 from cai_pyserini.core.packages import ENCODE, EXTRAS, install_command
 from cai_pyserini.experiments.settings import RunSettings
 
@@ -40,6 +40,9 @@ def log_choice(name: str, languages: Sequence[str], settings: RunSettings) -> No
     line = f"{name} is in {'+'.join(sorted(languages))}"
     if settings.systems:
         line += f": {', '.join(settings.systems)}{f' with {settings.dense}' if settings.dense else ''}"
+    stemmed = {*ANSERINI_LANGUAGES, *LUCENE_LANGUAGES}
+    if settings.systems and (others := sorted({*languages} - stemmed)):
+        line += f", {'+'.join(others)} by Lucene's standard analyzer, which does not stem"
     line += "; the settings language, systems, dense and encoder change that"
     if not settings.dense and not _can_encode():
         line += f"; for a dense encoder of this language, {install_command('multilingual')}"

@@ -24,15 +24,13 @@ from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import ENGLISH, unless_english
 from cai_pyserini.core.grams import grams
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.core.text import UNSPACED_SCRIPTS
+from cai_pyserini.core.text import JOINED, UNSPACED_SCRIPTS
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.vectors.shards import SHARD, Shard, write_shards
 
 SPANS = 500
 SEED = 42
 LEXICON = 50_000  # words
-# Where spaces do not separate words, as in Korean compounds, an analyzer's words are themselves forms.
-UNSEPARATED = regex.compile(rf"[{UNSPACED_SCRIPTS}\p{{Hangul}}]")
 FORM = regex.compile(rf"[\p{{L}}\p{{M}}\p{{N}}--[\p{{Nd}}{UNSPACED_SCRIPTS}\p{{Hangul}}]]{{2,}}", regex.V1)
 
 
@@ -56,7 +54,7 @@ def count_words(collection: Collection, output: Path) -> Path:
             for record in records:
                 contents = collection.contents_of(record)
                 words.append(Counter(analyzer.of(record.language)(f"{contents} {record.names}")))
-                own_forms = filter(UNSEPARATED.search, words[-1]) if by_script else ()
+                own_forms = filter(JOINED.search, words[-1]) if by_script else ()
                 found = [*dict.fromkeys(FORM.findall(contents.lower())), *own_forms]
                 forms.update((record.language, form) for form in found)
                 if span := random_span(contents, draw, language):
@@ -113,7 +111,7 @@ def _lexicon(forms: Counter[tuple[str, str]], analyzer: Analyzer, columns: Conta
     for (language, form), documents in forms.most_common():
         if len(listed) == LEXICON or documents == 1:
             return
-        match [form] if UNSEPARATED.search(form) else analyzer.of(language)(form):
+        match [form] if JOINED.search(form) else analyzer.of(language)(form):
             case [word] if word in columns and word not in listed:
                 listed.add(word)
                 yield {"word": word, "form": form}

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from importlib.util import find_spec
 from operator import or_
 from pathlib import Path
@@ -177,7 +177,8 @@ def _load(checkpoint: Path) -> Any:
     return load_tokenizer(checkpoint)
 
 
-def count_pieces(checkpoint: Path, texts: Sequence[str]) -> int:
+@lru_cache(maxsize=4)  # runs are prepared several times, and a tokenizer of a hundred languages takes a second to read
+def count_pieces(checkpoint: Path, texts: tuple[str, ...]) -> int:
     """The number of tokens of texts without special ones. Reads only tokenizer.json, if it can, because load_tokenizer
     takes seconds; raises CaiError as that does."""
     try:
