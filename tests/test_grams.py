@@ -96,6 +96,12 @@ def test_it_needs_neither_torch_nor_an_encoder(run: Path) -> None:
     assert not [*(run / "vectors").glob("*")]
 
 
+def test_the_code_that_encodes_is_not_part_of_it(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault: a new version of the stage encode refuses indexes that it had no part in."""
+    monkeypatch.setattr("cai_pyserini.models.encoder.code", lambda *_: {"version": 99})
+    assert Run(run).open(TITLE).search("Schlüssel", 1)
+
+
 def test_stages_make_the_same(run: Path, tmp_path: Path) -> None:
     """As in docs/reference/cli: words, their n-grams, impacts."""
     collection = str(run.parent / "german.yaml")

@@ -140,7 +140,7 @@ class EncoderModel:
     def _identity(self, role: Role) -> dict[str, Any]:
         """As `identity`, but for the precision, which only a machine that encodes has."""
         weights = self.config.query_weights if role == "queries" else None
-        made_by = code("encode", self.variant(role))
+        made_by = code("encode", self.variant(role)) if any(self.checkpoint.glob("*.safetensors")) else {}
         return {
             **{key: value for key, value in made_by.items() if value != 1},  # a version counts from the second on
             "checkpoint": self._digest(role),
