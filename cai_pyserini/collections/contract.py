@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Se
 from copy import copy
 from functools import cached_property
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from cai_pyserini.collections.languages import LANGUAGE, label_of, language_of, languages_of
@@ -75,6 +76,7 @@ class Collection(ABC):
         self.fields = tuple(fields)
         self.strict = strict
         self.language: Language = ENGLISH
+        self.glossary: Path | None = None  # see collections.glossary
         self._metadata: dict[str, Kind] = {}
         self._passages: tuple[int, int] | None = None  # length and overlap, in words
         self._warned: set[str] = set()

@@ -38,6 +38,7 @@ def open_collection(config: IndexConfig) -> Collection:
     """The collection of an index config, split into passages if configured."""
     collection = _open(config)
     collection.language = config.language
+    collection.glossary = Path(config.glossary) if config.glossary else None
     return collection.in_passages(config.passages, config.passage_overlap) if config.passages else collection
 
 

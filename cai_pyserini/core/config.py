@@ -226,6 +226,7 @@ class IndexConfig(Settings):
     base_url: str | None = None  # of a folder of files: paths after it are the metadata `url`
     strict: bool = False  # refuse judgments of missing documents, empty queries, and files that cannot be read
     language: Language = ENGLISH  # of the Anserini analyzer that makes BM25's words; a list if documents differ
+    glossary: str | None = None  # TSV of language, text and its translation: see collections.glossary
     passages: int | None = Field(default=None, ge=0)  # words; 0: whole documents; None: a run decides by their length
     passage_overlap: int = Field(default=0, ge=0)  # words
     first_passage: float = Field(default=0.5, ge=0)  # weight in all of a document's passages
@@ -299,7 +300,8 @@ def load_index_config(spec: str) -> IndexConfig:
     _warn_if_shadowed(spec, path)
     if path is not None:
         config = build(IndexConfig, {"name": path.stem} | read_yaml(path), path)
-        return config.replace(source=_relative_to(path, config.source))
+        glossary = config.glossary and _relative_to(path, config.glossary)
+        return config.replace(source=_relative_to(path, config.source), glossary=glossary)
     if spec.startswith(PYSERINI):
         return IndexConfig(name=spec.removeprefix(PYSERINI).removesuffix(".flat"), source=spec)
     if spec == "-":

@@ -10,6 +10,10 @@ its neighbours; `length` still counts only the document's own words. It also add
 words from the expand stage.
 
 n-grams of words are further terms, with a BM25 of their own: their own `length`, average and N, and no expansion.
+
+Translated words (vectors.translations) have weights by their expected counts and document frequencies. A word that is
+also the document's own has the larger weight of both, so that searches in the language of the documents stay as they
+are.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,13 +23,14 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-from scipy.sparse import csr_matrix, diags_array, hstack
+from scipy.sparse import csr_matrix, diags_array, hstack, load_npz
 
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import BM25, ENGLISH, GRAM, WORD, Bm25Parameters, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.rows import with_data
 from cai_pyserini.vectors.shards import Shard, Vectors, different_documents, require_same_documents, shard_progress
+from cai_pyserini.vectors.translations import FILE
 
 ASSOCIATED_FACTOR = 0.6  # scales weights of associated words, whose spread is about that of BM25's
 NEIGHBOUR_FACTOR = 0.6  # neighbours' words per own word of a document
@@ -53,7 +58,9 @@ class Bm25:
 
     @property
     def language(self) -> Language:
-        return self.counts.manifest.recipe["settings"].get("language", ENGLISH)
+        """The language of the documents, and those of translated words."""
+        manifest = self.counts.manifest
+        return manifest.stats.get("query_language") or manifest.recipe["settings"].get("language", ENGLISH)
 
     @cached_property
     def near_vectors(self) -> Vectors | None:
@@ -91,7 +98,8 @@ class Bm25:
     @cached_property
     def weighting(self) -> "WordWeighting":
         shards = shard_progress(self.counts, len(self.counts), "word statistics")
-        return WordWeighting.of((shard.vectors for shard in shards), len(self.words), self.parameters)
+        translations = load_npz(self.folder / FILE) if "query_language" in self.counts.manifest.stats else None
+        return WordWeighting.of((shard.vectors for shard in shards), len(self.words), self.parameters, translations)
 
     def shards(self) -> Iterator[Shard]:
         """Weights (documents, words, then n-grams), shard by shard."""
@@ -118,9 +126,17 @@ class WordWeighting:
     idf: np.ndarray  # (words,)
     average: float  # length of a document
     parameters: Bm25Parameters
+    translations: csr_matrix | None = None  # degrees (own words, words)
+    translated_idf: np.ndarray | None = None  # (words,)
 
     @classmethod
-    def of(cls, counts: Iterable[csr_matrix], words: int, parameters: Bm25Parameters) -> Self:
+    def of(
+        cls,
+        counts: Iterable[csr_matrix],
+        words: int,
+        parameters: Bm25Parameters,
+        translations: csr_matrix | None = None,
+    ) -> Self:
         """The weighting of a collection with these counts, in parts (documents, words)."""
         frequencies = np.zeros(words, np.int64)
         documents = length = 0
@@ -128,8 +144,11 @@ class WordWeighting:
             frequencies += np.bincount(part.indices, minlength=words)
             documents += int((np.diff(part.indptr) > 0).sum())
             length += int(part.data.sum())
-        idf = np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
-        return cls(idf, max(length / max(documents, 1), 1.0), parameters)
+        average, idf = max(length / max(documents, 1), 1.0), _idf(frequencies, documents)
+        if translations is None:
+            return cls(idf, average, parameters)
+        expected = translations.T @ frequencies[: translations.shape[0]]
+        return cls(idf, average, parameters, translations, _idf(np.minimum(expected, documents), documents))
 
     def weights(
         self, counts: csr_matrix, rates: csr_matrix | None = None, associated: csr_matrix | None = None
@@ -138,10 +157,19 @@ class WordWeighting:
         `associated` words."""
         lengths = np.asarray(counts.sum(1)).ravel()
         counts = csr_matrix((counts.data, counts.indices, counts.indptr), (counts.shape[0], len(self.idf)))
+        own = counts
         if rates is not None:
             counts = csr_matrix(counts + diags_array(NEIGHBOUR_FACTOR * lengths) @ rates)
-        weights = weights_of(counts, stored_lengths(lengths) / self.average, self.idf, self.parameters)
+        relative = stored_lengths(lengths) / self.average
+        weights = weights_of(counts, relative, self.idf, self.parameters)
+        if self.translations is not None and self.translated_idf is not None:
+            expected = own[:, : self.translations.shape[0]] @ self.translations
+            weights = weights.maximum(weights_of(expected, relative, self.translated_idf, self.parameters))
         return weights if associated is None else csr_matrix(weights + ASSOCIATED_FACTOR * associated)
+
+
+def _idf(frequencies: np.ndarray, documents: int) -> np.ndarray:
+    return np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
 
 
 def weights_of(counts: csr_matrix, lengths: np.ndarray, idf: np.ndarray, parameters: Bm25Parameters) -> csr_matrix:
