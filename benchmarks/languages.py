@@ -1,8 +1,8 @@
 """What n-grams, and neighbours' and associated words, add to BM25 in other languages than English.
 
-Every collection is a YAML file or a folder, with its language. A run makes BM25, the indexes with n-grams and with words
-that a dense encoder finds, which are searched without a model, dense retrieval, and its fusion with BM25; p compares
-each with BM25.
+Every collection is a YAML file or a folder, with its language. A run makes BM25, the indexes with n-grams and with
+words that a dense encoder finds, which are searched without a model, dense retrieval, and its fusion with BM25; p
+compares each with BM25.
 """
 
 from pathlib import Path

@@ -68,6 +68,8 @@ class Asked:
             word: [*of_word, *(variant for name in retrievers for variant in self._variants(name, word))]
             for word, of_word in words_with_stems(query, stems).items()
         }
+        # A tokenizer splits what is between two spaces otherwise than the words in it.
+        self._joined = {word: {*stems(word)} for word in words_of(query) if word not in self._words}
         self._own = {stem for found in self._words.values() for stem in found}
 
     def _variants(self, system: str, word: str) -> list[str]:
@@ -121,6 +123,11 @@ class Asked:
                 else:
                     name = word if term.startswith(GRAM) else term
                     origins.setdefault(term, ("related", word) if pieces == [term] else ("part", name))
+        for word, of_word in self._joined.items():
+            for term in self._terms_of(system, word):
+                if not self._is_word(system, term):
+                    part = "part", term.removeprefix(GRAM)
+                    origins.setdefault(term, part if present.isdisjoint(of_word) else ("word", word))
         return origins
 
     def mark(self, text: str, related: Iterable[str] = ()) -> Marks:

@@ -180,7 +180,9 @@ def omissions(counts: dict[str, float]) -> str:
 
 
 def _best_lines(results: Results) -> list[str]:
-    return [f"{need}: {name} {results.systems[name][results.measure]:.4f}" for need, name in results.best.items()]
+    """The best system without a model, and what further models gain."""
+    least = {name: need for need, name in reversed(results.best.items())}
+    return [f"{need}: {name} {results.systems[name][results.measure]:.4f}" for name, need in reversed(least.items())]
 
 
 def legend(results: Results, mark: str, intervals: bool = True) -> list[str]:
