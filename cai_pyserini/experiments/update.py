@@ -71,7 +71,7 @@ def update(folder: Path, keep: int = 1, dry_run: bool = False, **runtime: Any) -
             return
         changes = None
         if vectors:
-            with suppress(CaiError):  # vectors from an earlier release have no keys
+            with suppress(CaiError):  # broken shards, which are made again
                 changes = compare(vectors, current.collection)
         yield _changes_line(changes)
         if others := other_languages(experiment.collection):
@@ -147,8 +147,8 @@ def drift(before: RunFolder, after: RunFolder, systems: Sequence[System], change
 
 
 def compare(vectors: Vectors, collection: Collection) -> Changes:
-    """Compare a collection with the documents behind vectors, by ids and text keys. Raises CaiError for vectors without
-    keys."""
+    """Compare a collection with the documents behind vectors, by ids and text keys. Raises CaiError for broken
+    vectors."""
     records = progress(collection.documents(), collection.size, "compare")
     current = (([r.id for r in part], text_keys([r.contents for r in part])) for part in batched(records, SHARD))
     (texts, keys), (new_texts, new_keys) = _table(document_keys(vectors), collection), _table(current, collection)

@@ -53,14 +53,13 @@ class LuceneText(LuceneSearcher):
 
     @READING
     def similar_words(self, word: str, edits: int) -> dict[str, int]:
-        return self._similar_terms(word, edits, WORDS) if self._has_exact_words else super().similar_words(word, edits)
+        return self._similar_terms(word, edits, WORDS)
 
     def _words_query(self, text_index: Searcher, listed: list[str], words: Words) -> Any:
         """A Lucene query for documents that have words; only those that have them in any passage are listed."""
         if words.in_any_passage and self.manifest.stats.get("passages"):
             return any_term_query("id", self.with_words(words, self.documents))
-        exact = words.are_exact and self._has_exact_words
-        query = self._exact_query(words.text) if exact else self._stems_query(words.text)
+        query = self._exact_query(words.text) if words.are_exact else self._stems_query(words.text)
         if query is None:
             raise BadFilter(f"filter: {words.text[:50]!r} has no word that BM25 knows")
         return query
@@ -81,11 +80,6 @@ class LuceneText(LuceneSearcher):
         for word in words:
             clauses.add([self._term(WORDS, each) for each in (word, *self._exact_variants.of(word))])
         return clauses.build()
-
-    @cached_property
-    def _has_exact_words(self) -> bool:
-        """Whether the index has words as they are; those of earlier versions do not."""
-        return bool(self._reader.getDocCount(WORDS))
 
     @cached_property
     def _exact_variants(self) -> Variants:

@@ -426,16 +426,6 @@ def test_a_resumable_artifact_is_complete_once_all_parts_exist(tmp_path: Path) -
     artifact.make(path, NEW, lambda folder: pytest.fail("it is up to date"), resumable=True)
 
 
-def test_foreign_files_in_an_unfinished_folder_are_kept(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    artifact.make(path, OLD, lambda folder: step(folder, 2), resumable=True, names=r"\d")
-    (path / "notes.txt").write_text("mine")
-    for recipe in (OLD, NEW):
-        artifact.make(path, recipe, lambda folder: step(folder, 2), resumable=True, names=r"\d")
-        assert (path / "notes.txt").read_text() == "mine"
-    assert names(path) == [".unfinished", "0", "notes.txt"]
-
-
 def test_digests_are_equal_exactly_for_equal_values() -> None:
     """The order of topics counts, because rows of query vectors follow it; the order of settings does not."""
     assert artifact.digest({"a": 1, "b": [1, 2]}) == artifact.digest({"b": [1, 2], "a": 1})
@@ -498,22 +488,6 @@ def test_an_empty_or_marked_folder_may_be_replaced(tmp_path: Path, monkeypatch: 
         make(Path(), OLD, "new")
     artifact.make(Path(), OLD, lambda folder: step(folder, 1), resumable=True)
     assert names(tmp_path / "empty") == ["0", "manifest.json"]
-
-
-@pytest.mark.parametrize("theirs", ["notes.txt", "sub/thesis.txt"])
-def test_foreign_files_in_an_artifact_are_not_deleted(tmp_path: Path, theirs: str) -> None:
-    path = make(tmp_path / "a", OLD, "old")
-    (path / theirs).parent.mkdir(exist_ok=True)
-    (path / theirs).write_text("years of work")
-    assert artifact.is_up_to_date(path, OLD)
-    with pytest.raises(CaiError, match=rf"a has files that this command has not made \({theirs}\): choose another"):
-        make(path, NEW, "new")
-    assert (content(path), (path / theirs).read_text()) == ("old", "years of work")
-    assert names(tmp_path) == ["a"]
-    for recipe in (NEW, OLD):  # writing in place deletes nothing
-        artifact.make(path, recipe, lambda folder: step(folder, 1), resumable=True)
-        assert artifact.require(path, "idf").files == {"0": 0}
-        assert (path / theirs).read_text() == "years of work" and not (path / "data").exists()
 
 
 def test_foreign_files_added_meanwhile_are_not_deleted(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from cai_pyserini.indexes.faiss import FaissSearcher
 from cai_pyserini.indexes.filters import parse_filter
 from cai_pyserini.indexes.searcher import Searcher
 from cai_pyserini.indexes.text_index import index_bm25
-from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.models.device import resolve_device
 from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.idf import compute
@@ -171,29 +170,6 @@ def test_an_index_of_a_later_version_is_refused(many: Vectors, tmp_path: Path) -
     (index / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(CaiError, match="was made by method 'diskann', which this version cannot search: index again"):
         open_searcher(index)
-
-
-@pytest.mark.slow
-def test_an_index_is_exact_and_opens_in_stock_pyserini(java: None, tiny: Path, tmp_path: Path) -> None:
-    minilm = checkpoint_folder(load_encoder("minilm"))
-    encoder = EncoderModel(load_encoder("minilm"), "cpu", "float32")
-    vectors = Vectors(encode(BeirFolder(tiny, "tiny"), encoder, tmp_path / "vectors"))
-    index = index_dense(vectors, tmp_path / "index")
-    assert artifact.require(index, "index").stats["documents"] == 12
-    (shard,) = vectors
-    query = encoder.load("queries").encode(["bladder infection"], 256)
-    expected = dict(zip(shard.ids, (query @ shard.vectors.T)[0].tolist(), strict=True))
-
-    hits = search(FaissSearcher(index), {"q": query[0]}, 12)["q"]
-    assert hits[0][0] == "d4"
-    assert dict(hits) == {id: pytest.approx(score, abs=1e-6) for id, score in expected.items()}
-
-    from pyserini.encode import AutoQueryEncoder
-    from pyserini.search.faiss import FaissSearcher as Stock
-
-    stock = Stock(str(index), AutoQueryEncoder(str(minilm), pooling="mean", l2_norm=True))
-    theirs = [(hit.docid, hit.score) for hit in stock.search("bladder infection", 12)]
-    assert theirs == [(id, pytest.approx(score, abs=1e-5)) for id, score in hits]
 
 
 @pytest.mark.slow

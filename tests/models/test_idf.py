@@ -101,12 +101,6 @@ def test_the_idf_of_another_vocabulary_of_the_same_size_is_refused(
         EncoderModel(config.replace(kind="dense"), "cpu").load("documents")
 
 
-def test_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output = tmp_path / "idf"
-    main(["--collection", str(tiny), "--encoder", "splade-tiny", "--output", str(output)])
-    assert capsys.readouterr().out == f"{output}: 153 tokens in 12 documents\n"
-
-
 @pytest.mark.parametrize("language, warned", [("de", False), ("ja", True)])
 def test_a_vocabulary_that_lacks_the_words_of_a_collection_is_warned_of(
     language: str, warned: bool, checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from cai_pyserini.cli.rerank import main
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
@@ -95,17 +94,6 @@ def test_a_run_of_another_collection_is_refused(
     with pytest.raises(CaiError, match=message):
         rerank(tmp_path / "run.trec", collection.topics("test"), collection, cross_encoder, tmp_path / "out.trec")
     assert not (tmp_path / "out.trec").exists()
-
-
-def test_command(
-    tiny: Path, run: Path, cross_encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = tmp_path / "out.trec"
-    arguments = ["--collection", str(tiny), "--trec", str(run), "--output", str(output), "--depth", "2"]
-    main([*arguments, "--cross-encoder", str(cross_encoder), "--device", "cpu"])
-    assert capsys.readouterr().out == f"{output}: 5 queries\n"
-    found = {query: set(hits) for query, hits in scores_by_query(read_run(output)).items()}
-    assert found == {"q1": {"d5", "d1"}, "q2": {"d4", "d6"}, "d8": {"d9"}}
 
 
 def test_as_many_documents_are_scored_as_there_is_time_for(cross_encoder: Path) -> None:

@@ -1,25 +1,17 @@
-"""JSON vectors in the analyzer's format: slicing a line agrees with parsing it."""
+"""JSON vectors in the analyzer's format; tests/properties/test_readers.py compares slicing with parsing."""
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.vectors.json_vectors import DELIMITER, parse_checked, read_vectors
-from cai_pyserini.vectors.weighting import json_vectors
+from cai_pyserini.vectors.json_vectors import parse_checked, read_vectors
 
 
 def vector_line(id: object, vector: Any) -> str:
     return json.dumps({"id": id, "contents": "", "vector": vector}, ensure_ascii=False)
-
-
-def contents(vector: dict[str, int]) -> list[str]:
-    return [f"{term}{DELIMITER}{impact}" for term, impact in vector.items()]
 
 
 @pytest.fixture
@@ -31,30 +23,6 @@ def read(tmp_path: Path):
         return [(id, found.split()) for _, _, id, found in read_vectors([tmp_path / "00000.jsonl"])]
 
     return lines
-
-
-def test_slicing_and_parsing_agree(read) -> None:
-    draw = random.Random(0)
-    pieces = ["a", "##b", "|", ":", ",", "{", "}}", "'", '"', "\\", "β", "血", "🧬", "[SEP]", "a|3", '": ', "a,", "1"]
-    vectors = [{"".join(draw.choices(pieces, k=draw.randint(1, 3))): draw.randint(1, 2**20) for _ in range(5)}]
-    for _ in range(300):
-        terms = {"".join(draw.choices(pieces, k=draw.randint(1, 3))) for _ in range(draw.randint(0, 5))}
-        vectors.append({term: draw.randint(1, 2**20) for term in terms if term.split() == [term]})
-    lines = [vector_line(f"d{number}", vector) for number, vector in enumerate(vectors)]
-    for (id, tokens), line, vector in zip(read(*lines), lines, vectors, strict=True):
-        checked_id, checked = parse_checked(line, "here")
-        assert (id, tokens) == (checked_id, checked.split()) == (checked_id, contents(vector)), line
-
-
-def test_lines_of_the_impact_stage_are_read(read) -> None:
-    terms = ['"', "\\", "β", "血", "|", "a", "##b"]
-    matrix = csr_matrix(np.array([[1, 2, 3, 4, 5, 0, 0], [0] * 7, [0, 0, 0, 0, 9, 1023, 7]], np.int32))
-    lines = [line.removesuffix("\n") for line in json_vectors(['x"y', "é", "007"], matrix, terms)]
-    assert read(*lines) == [
-        ('x"y', contents(dict(zip(terms, range(1, 6), strict=False)))),
-        ("é", []),
-        ("007", contents({"|": 9, "a": 1023, "##b": 7})),
-    ]
 
 
 @pytest.mark.parametrize(
