@@ -126,8 +126,8 @@ class Asked:
         for word, of_word in self._joined.items():
             for term in self._terms_of(system, word):
                 if not self._is_word(system, term):
-                    part = "part", term.removeprefix(GRAM)
-                    origins.setdefault(term, part if present.isdisjoint(of_word) else ("word", word))
+                    has_none, part = present.isdisjoint(of_word), term.removeprefix(GRAM)
+                    origins.setdefault(term, ("part", part) if has_none else ("word", word))
         return origins
 
     def mark(self, text: str, related: Iterable[str] = ()) -> Marks:
