@@ -47,14 +47,14 @@ def words_with_stems(text: str, stems: Stems) -> dict[str, list[str]]:
     """The words of a text with their stems; where scripts join words, those that the analyzer finds in them."""
     found: dict[str, list[str]] = {}
     for word in words_of(text):
-        others = []
-        for stem in stems(word):
+        others, of_word = [], stems(word)
+        for stem in of_word:
             start = lower(word).find(stem) if JOINED.search(word) else -1
             if start < 0:
                 others.append(stem)
             else:
                 found[word[start : start + len(stem)]] = [stem]
-        if others or word not in found:
+        if others or not of_word:
             found.setdefault(word, others)
     return found
 
