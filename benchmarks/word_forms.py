@@ -81,7 +81,7 @@ def compare(collection: str, forms: list[str]) -> harness.Result:
 
     def matrices(*rows: Sequence[Mapping[str, float]]) -> list[csr_matrix]:
         """Counts of documents, and weights of queries, (texts, words) each."""
-        vectorizer = DictVectorizer(np.float32)
+        vectorizer = DictVectorizer(dtype=np.float32)
         return [vectorizer.fit_transform(rows[0]), vectorizer.transform(rows[1])]
 
     def scores(counts: csr_matrix, weights: csr_matrix) -> np.ndarray:
