@@ -1,6 +1,7 @@
 """Make a collection of LibreOffice's help in one of its languages: a document is a page, a query an entry of the
 keyword index, which the writers of the help assign to pages. Pages of which less than three tenths of the letters, and
-entries of which less than half are of the language's script are left out, as they are not translated.
+entries of which less than half are of the language's script are left out, as they are not translated; so are pages with
+many function words of English, of which the help in some languages has up to a half.
 
     apt-get download libreoffice-help-ko
     dpkg-deb -x libreoffice-help-ko_*.deb help
@@ -22,6 +23,8 @@ QUERIES, SEED = 1500, 0
 SHORTEST = 100  # characters of a page
 MOST_PAGES = 5  # of an entry
 ENTRY = re.compile(r'\{url:"[^"/]+/([^"?]+)[^"]*", app:"[^"]*", text:"((?:[^"\\]|\\.)*)"\}')
+ENGLISH = re.compile(r"\b(?:the|of|to|and|is|for|with|that|or|you)\b")
+MOST_ENGLISH = 0.1  # share of these words
 BLOCKS = ("br", "p", "li", "h1", "h2", "h3", "td", "th", "div")
 
 
@@ -49,8 +52,13 @@ def main() -> None:
         letters = len(regex.findall(r"\p{L}", text))
         return letters > 0 and len(own.findall(text)) >= share * letters
 
+    def is_english(text: str) -> bool:
+        return len(ENGLISH.findall(text.lower())) > MOST_ENGLISH * len(text.split())
+
     found = {str(path.relative_to(args.folder)): page(path) for path in sorted(args.folder.glob("text/**/*.html"))}
     unique = {text: name for name, (_, text) in found.items() if len(text) >= SHORTEST and is_translated(text, 0.3)}
+    if not args.folder.name.startswith("en"):
+        unique = {text: name for text, name in unique.items() if not is_english(text)}
     records = [Record("", name, found[name][0], text) for text, name in unique.items()]
     names, bearers = {*unique.values()}, dict[str, dict[str, int]]()
     for name, entry in ENTRY.findall((args.folder / "bookmarks.js").read_text()):
