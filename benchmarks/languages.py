@@ -1,8 +1,8 @@
-"""What neighbours' and associated words add to BM25 in other languages than English, without a SPLADE encoder for them.
+"""What n-grams, and neighbours' and associated words, add to BM25 in other languages than English.
 
-Every collection is a YAML file or a folder, with its language. A run makes BM25, the indexes with words that a dense
-encoder finds, which are searched without it, dense retrieval, and its fusion with BM25; p compares each with BM25.
-The run's SPLADE encoder does not matter: the systems keep nothing of it.
+Every collection is a YAML file or a folder, with its language. A run makes BM25, the indexes with n-grams and with words
+that a dense encoder finds, which are searched without a model, dense retrieval, and its fusion with BM25; p compares
+each with BM25.
 """
 
 from pathlib import Path
@@ -10,12 +10,12 @@ from pathlib import Path
 import harness
 
 BASELINE = "bm25"
-SYSTEMS = [BASELINE, "bm25-near", "bm25-near-words", "dense", "hybrid-dense-zscore"]
+INDEXES = ["bm25-grams", "bm25-near-words", "bm25-grams-near-words"]
+SYSTEMS = [BASELINE, *INDEXES, "dense", "hybrid-dense-zscore", "fused-bm25-grams-dense-zscore"]
 
 
 def main() -> None:
     parser = harness.parser(__doc__, collection=False, repeats=None)
-    parser.set_defaults(encoder="splade-tiny")
     parser.add_argument("collections", nargs="+", help="such as data/ja.yaml, which names the language")
     parser.add_argument("--dense", default="e5-small", help="default %(default)s")
     parser.add_argument("--output", type=Path, default=Path("runs/languages"), help="of the run folders")
@@ -23,7 +23,7 @@ def main() -> None:
     rows = []
     for collection in args.collections:
         folder = args.output / Path(collection).stem
-        settings = {"encoder": args.encoder, "dense": args.dense, "systems": SYSTEMS, "output": folder}
+        settings = {"dense": args.dense, "systems": SYSTEMS, "output": folder}
         harness.stage("run", collection, "--no-raw", **settings)
         values = harness.ndcg(str(folder), SYSTEMS)
         means = [f"{harness.mean_by_seed([values[name]]):.4f}" for name in SYSTEMS]

@@ -38,7 +38,7 @@ from cai_pyserini.experiments.chosen_artifacts import Weights
 from cai_pyserini.experiments.index_artifacts import index_of
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import WEIGHTINGS, DenseSystem, NearBm25System, SpladeSystem, System, TextSystem
+from cai_pyserini.experiments.systems import WEIGHTINGS, DenseSystem, SpladeSystem, System, TextSystem, WordSystem
 from cai_pyserini.indexes.analyzer import Analyzer, exact_words
 from cai_pyserini.models.idf import Idf
 from cai_pyserini.runs.fuse import fuse_runs
@@ -195,7 +195,7 @@ class Scorer:
         match system:
             case DenseSystem(adapted=False, formula=None):
                 return pool.dense
-            case TextSystem(generated=False) | NearBm25System(adapted=False):
+            case TextSystem(generated=False) | WordSystem(adapted=False):
                 words = self.near_words[False] if system.near else self.words
                 return (pool.vectors["topics", "words"] @ words.T).toarray()
             case SpladeSystem(adapted=False) if system.weighting != "auto":

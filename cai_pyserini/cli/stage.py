@@ -144,19 +144,20 @@ class IdfPower(Stage):
 
 
 class Words(Stage):
-    """Count the words of a collection as BM25 does, for a joint index of SPLADE and BM25."""
+    """Count the words of a collection as BM25 does, for an index of impacts, or the n-grams of its words."""
 
     recipe = "words"
     summary = "{words:,} words in {vectors:,} documents"
     example = "cai-pyserini stage words --collection hpo --output words"
     collection: str = flags.COLLECTION
     output: AnyPath = flags.OUTPUT_FOLDER
+    grams: bool = flag(False, "count character n-grams in place of words")
 
     def make(self) -> None:
         from cai_pyserini.collections.readers import load_collection
-        from cai_pyserini.indexes.words import count_words
+        from cai_pyserini.indexes.words import count_grams, count_words
 
-        count_words(load_collection(self.collection), self.output)
+        (count_grams if self.grams else count_words)(load_collection(self.collection), self.output)
 
 
 class Near(Stage):
@@ -238,8 +239,8 @@ class Impact(Stage):
     recipe = "impact"
     summary = "{each:.1f} impacts per document, scale {document_scale:.3f}; quantization: {loss}"
     example = "cai-pyserini stage impact --vectors vectors --idf idf --encoder splade-tiny --output impacts"
-    vectors: AnyPath = flags.VECTORS
-    encoder: str = flag(help="encoder that the vectors were made with")
+    vectors: AnyPath | None = flag(None, "folder of vectors (default: none, for an index of --words alone)")
+    encoder: str = flag("words", "encoder that the vectors were made with; words, for --words alone")
     output: AnyPath = flags.OUTPUT_FOLDER
     idf: str | None = flag(
         None, "folder written by the idf stage (default: the encoder's; if it has none, no weighting)"
@@ -258,13 +259,15 @@ class Impact(Stage):
     near_words: AnyPath | None = flag(
         None, "with --words: folder written by the stage near-words; adds associated words and neighbours' words"
     )
+    grams: AnyPath | None = flag(
+        None, "with --words: folder written by the words stage with --grams; adds BM25 of character n-grams"
+    )
     k1: float = flag(BM25.k1, "with --words: k1 of BM25", ge=0)
     b: float = flag(BM25.b, "with --words: b of BM25", ge=0, le=1)
     keep_terms: int | None = flag(
         None,
-        "keep only this many SPLADE impacts per document, the largest; 0: none, with --words for BM25 alone (default: "
-        "the encoder's)",
-        ge=0,
+        "keep only this many SPLADE impacts per document, the largest (default: the encoder's)",
+        ge=1,
     )
     keep_mass: float | None = flag(
         None,
@@ -283,12 +286,16 @@ class Impact(Stage):
         from cai_pyserini.vectors.shards import Vectors
         from cai_pyserini.vectors.weighting import write_impacts
 
-        if not self.words and (self.alpha or self.near_words):
-            raise CaiError(f"{'--alpha' if self.alpha else '--near-words'} has no effect without --words")
+        if not self.words:
+            for name in ("alpha", "near_words", "grams"):
+                if getattr(self, name) is not None:
+                    raise CaiError(f"--{name.replace('_', '-')} has no effect without --words")
+            if not self.vectors:
+                raise CaiError("neither --vectors nor --words: give one, or both for a joint index")
         bm25 = None
         if self.words:
             parameters = Bm25Parameters(self.k1, self.b)
-            bm25 = Bm25(self.words, parameters, self.alpha, self.near_words)
+            bm25 = Bm25(self.words, parameters, self.alpha, self.near_words, grams=self.grams)
         overrides = Impact.model_fields.keys() & EncoderConfig.model_fields.keys()
         changes = self.model_dump(include=overrides, exclude_none=True)
         config = with_folder_settings(load_encoder(self.encoder)).replace(**changes)
@@ -296,7 +303,7 @@ class Impact(Stage):
             raise CaiError(f"--idf {self.idf} has no effect, because {config.name} has idf_power 0: leave it out")
         if self.idf_power is not None and config.idf is None:
             raise CaiError("--idf-power has no effect without --idf")
-        write_impacts(Vectors(self.vectors), config, self.output, bm25, threads=self.threads)
+        write_impacts(Vectors(self.vectors) if self.vectors else None, config, self.output, bm25, threads=self.threads)
 
     def describe(self, stats: dict[str, Any]) -> str:
         from cai_pyserini.vectors.quantization import loss_text

@@ -8,9 +8,10 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Se
 from copy import copy
 from functools import cached_property
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from cai_pyserini.collections.languages import LANGUAGE, language_of, languages_of
+from cai_pyserini.collections.languages import LANGUAGE, label_of, language_of, languages_of
 from cai_pyserini.collections.passages import WORDS, passages
 from cai_pyserini.collections.values import SeenIds, plain, whole_number
 from cai_pyserini.core.config import ENGLISH, PASSAGE, Language, document_of, languages_in
@@ -75,6 +76,7 @@ class Collection(ABC):
         self.fields = tuple(fields)
         self.strict = strict
         self.language: Language = ENGLISH
+        self.glossary: Path | None = None  # see collections.glossary
         self._metadata: dict[str, Kind] = {}
         self._passages: tuple[int, int] | None = None  # length and overlap, in words
         self._warned: set[str] = set()
@@ -82,8 +84,9 @@ class Collection(ABC):
 
     @property
     def metadata(self) -> dict[str, Kind]:
-        """The types of the metadata by name."""
-        return self._metadata
+        """The types of the metadata by name; with the language of documents in several."""
+        own: dict[str, Kind] = {LANGUAGE: "string"} if len(languages_in(self.language)) > 1 else {}
+        return own | self._metadata
 
     @property
     def has_passages(self) -> bool:
@@ -137,13 +140,13 @@ class Collection(ABC):
         documents, languages = map(_normalized, self._documents()), languages_in(self.language)
         if len(languages) == 1:
             return documents
-        return (self._in_its_language(document, language_of(document, languages)) for document in documents)
+        return (self._in_its_language(document, languages) for document in documents)
 
-    def _in_its_language(self, document: Record, language: str) -> Record:
-        """A document with its language, which is its metadata too if the collection has this field."""
+    def _in_its_language(self, document: Record, languages: list[str]) -> Record:
+        """A document with its language, which is its metadata too if they have none."""
         is_missing = self.metadata.get(LANGUAGE) == "string" and not document.metadata.get(LANGUAGE)
-        metadata = {**document.metadata, LANGUAGE: language} if is_missing else document.metadata
-        return document._replace(language=language, metadata=metadata)
+        metadata = {**document.metadata, LANGUAGE: label_of(document, languages)} if is_missing else document.metadata
+        return document._replace(language=language_of(document, languages), metadata=metadata)
 
     def _units(self) -> Iterator[Record]:
         """The documents or passages, without the checks of `records`."""

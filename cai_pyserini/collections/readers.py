@@ -38,10 +38,11 @@ def open_collection(config: IndexConfig) -> Collection:
     """The collection of an index config, split into passages if configured."""
     collection = _open(config)
     collection.language = config.language
+    collection.glossary = Path(config.glossary) if config.glossary else None
     return collection.in_passages(config.passages, config.passage_overlap) if config.passages else collection
 
 
-def languages_of(config: IndexConfig) -> list[str]:
+def languages_found(config: IndexConfig) -> list[str]:
     """The languages of a collection, most frequent first: those that it names, or else, in files, its documents'."""
     if "language" in config.model_fields_set or not _is_in_files(config):
         return languages_in(config.language)
@@ -49,6 +50,12 @@ def languages_of(config: IndexConfig) -> list[str]:
         return _open(config).languages()
     except CaiError:  # which the first step reports
         return [ENGLISH]
+
+
+def other_languages(config: IndexConfig) -> list[str]:
+    """The languages of a collection's documents, in files, that it does not name and that have analyzers."""
+    found = _open(config).languages() if _is_in_files(config) else []
+    return [each for each in found if each in LANGUAGES and each not in languages_in(config.language)]
 
 
 def in_languages(config: IndexConfig, languages: Sequence[str]) -> IndexConfig:
@@ -60,7 +67,7 @@ def in_languages(config: IndexConfig, languages: Sequence[str]) -> IndexConfig:
 def load_in_languages(spec: str) -> IndexConfig:
     """The collection that `spec` refers to, see load_index_config, in the languages of its documents."""
     config = load_index_config(spec)
-    return in_languages(config, languages_of(config))
+    return in_languages(config, languages_found(config))
 
 
 def _is_in_files(config: IndexConfig) -> bool:

@@ -18,7 +18,7 @@ from cai_pyserini.core.settings import Settings, build, read_yaml
 
 PASSAGE = "#"  # passage ids are `document#number`, as with Pyserini's --max-passage; documents' ids may have it, too
 PYSERINI = "pyserini:"  # prefix of the source of a collection that is a prebuilt index
-WORD = "bm25:"  # prefix of BM25 words in a joint index; no token has it
+WORD, GRAM = "bm25:", "gram:"  # prefixes of BM25's words, and of their n-grams, in a joint index; no token has them
 JOINT_BITS = 7  # more bits changed no ranking
 ColumnNames = dict[Literal["id", "title", "text"], str]
 ANSERINI_LANGUAGES = (  # the values of Anserini's -language
@@ -109,6 +109,7 @@ class Joint(Settings):
     b: float
     expanded: bool = False  # with neighbours' words and associated words
     documents_only: bool = Field(default=False, exclude_if=lambda only: not only)  # with neighbours' words only
+    grams: bool = Field(default=False, exclude_if=lambda grams: not grams)  # with n-grams of words
     language: Language = Field(default=ENGLISH, exclude_if=lambda language: language == ENGLISH)  # of the words
 
     @property
@@ -225,6 +226,7 @@ class IndexConfig(Settings):
     base_url: str | None = None  # of a folder of files: paths after it are the metadata `url`
     strict: bool = False  # refuse judgments of missing documents, empty queries, and files that cannot be read
     language: Language = ENGLISH  # of the Anserini analyzer that makes BM25's words; a list if documents differ
+    glossary: str | None = None  # TSV of language, text and its translation: see collections.glossary
     passages: int | None = Field(default=None, ge=0)  # words; 0: whole documents; None: a run decides by their length
     passage_overlap: int = Field(default=0, ge=0)  # words
     first_passage: float = Field(default=0.5, ge=0)  # weight in all of a document's passages
@@ -298,7 +300,8 @@ def load_index_config(spec: str) -> IndexConfig:
     _warn_if_shadowed(spec, path)
     if path is not None:
         config = build(IndexConfig, {"name": path.stem} | read_yaml(path), path)
-        return config.replace(source=_relative_to(path, config.source))
+        glossary = config.glossary and _relative_to(path, config.glossary)
+        return config.replace(source=_relative_to(path, config.source), glossary=glossary)
     if spec.startswith(PYSERINI):
         return IndexConfig(name=spec.removeprefix(PYSERINI).removesuffix(".flat"), source=spec)
     if spec == "-":

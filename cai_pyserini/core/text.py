@@ -28,11 +28,22 @@ INVISIBLE = "\u034f\u061c\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa
 SOFT_HYPHEN = re.compile("\xad(?:[ \t]*\r?\n[ \t]*)?")  # at the end of a line, it joins the lines
 SEPARATED = r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"  # scripts in which zero-width spaces separate words
 UNSPACED_SCRIPTS = rf"\p{{Han}}\p{{Hiragana}}\p{{Katakana}}{SEPARATED}"  # without spaces between words
+JOINED = regex.compile(rf"[{UNSPACED_SCRIPTS}\p{{Hangul}}]")  # letters of scripts that join words, or words and endings
 ZERO_WIDTH_SPACE = regex.compile(rf"(?<![\u200b{SEPARATED}])\u200b++|\u200b++(?![{SEPARATED}])")
 # Joiners mean something in Arabic and Indic scripts and between emoji, and nothing between these characters.
 UNJOINED = r"\p{Latin}\p{Greek}\p{Cyrillic}\p{Armenian}\p{Georgian}\p{Hebrew}\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}"
 NO_MARK = rf"[[{UNJOINED}]&&\p{{L}}]|[\p{{N}}\p{{P}}\p{{Z}}\s]"
 JOINER = regex.compile(rf"(?V1)(?<=^|{NO_MARK})[\u200c\u200d]+(?=$|{NO_MARK})")
+# Accents and vowel points; not the marks that make other letters in Cyrillic, Japanese, Thai and Indic scripts.
+ACCENTS = regex.compile(
+    r"(?<=[\p{Latin}\p{Greek}])\p{Mn}+|(?<=[аеиоуыэюяіє])[\u0300\u0301]+|(?<=е)\u0308"
+    r"|[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u065f\u0670]+"
+)
+LETTERS = str.maketrans({
+    "ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ı": "i", "ł": "l", "þ": "th", "ŧ": "t",
+    "\u02be": "", "\u02bf": "", "ς": "σ",  # Arabic letters in transliterations (Qurʾān, ʿAbd)
+    "\u05f3": "'", "\u05f4": '"',  # the Hebrew geresh and gershayim
+})  # fmt: skip
 WIDE = re.compile("[\uff01-\uff5e](?<=[0-9A-Za-z].)(?=[0-9A-Za-z])")  # punctuation; letters have been resolved
 
 
@@ -48,6 +59,14 @@ def normalized(text: str) -> str:
     for meaningless in (ZERO_WIDTH_SPACE, JOINER) if _ZERO_WIDTH.search(text) else ():
         text = unicodedata.normalize("NFC", meaningless.sub("", text))
     return WIDE.sub(lambda match: chr(ord(match[0]) - 0xFEE0), text)
+
+
+def without_accents(text: str) -> str:
+    """A text in lower case without accents and vowel points, and with plain letters in place of others."""
+    if text.isascii():
+        return text.lower()
+    bare = ACCENTS.sub("", unicodedata.normalize("NFD", text.lower())).translate(LETTERS)
+    return unicodedata.normalize("NFC", bare)
 
 
 def _replacements() -> dict[str, str]:

@@ -91,9 +91,9 @@ def index(
     labels in pandas, or their numbers, from 0. Everything is kept in `folder`, by default `runs/COLLECTION/ENCODER`, or
     a temporary one for what is not in files. The default `system` is joint, SPLADE and BM25 in one index; with a dense
     encoder, joint-near. For documents in other languages than English, which the default encoder does not know, it is
-    bm25-near-words with e5-small if that is installed, or else bm25. `metadata` has the types of metadata by name:
-    number, string, date or list. Without it, they are inferred, except in files; booleans become 0 and 1. `settings`
-    are those of `cai-pyserini run`. Raises CaiError for what cannot be read.
+    bm25-grams-near-words with e5-small if that is installed, or else bm25-grams. `metadata` has the types of metadata
+    by name: number, string, date or list. Without it, they are inferred, except in files; booleans become 0 and 1.
+    `settings` are those of `cai-pyserini run`. Raises CaiError for what cannot be read.
 
     >>> index = cai.index(["Brachydactyly: short digits of the hand", "Macrocephaly: an enlarged skull"])
     >>> [hit.id for hit in index.search("large skull", k=1)]

@@ -8,7 +8,7 @@ from copy import copy
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from cai_pyserini.core.config import WORD
+from cai_pyserini.core.config import GRAM, WORD
 from cai_pyserini.core.metadata import Kind, Value, bounds
 from cai_pyserini.engine.explanation import Explanation, Part
 from cai_pyserini.engine.highlight import (
@@ -239,7 +239,9 @@ def highlighted(
         return [], [], None
     strengths_of, strong_beginnings = matching(query, explanation, terms_of)
     scored = (term for each in explanation.scored for term in each.terms)
-    terms = {term.term.removeprefix(WORD) for term in scored if term.contribution > 0}
+    terms = {
+        term.term.removeprefix(WORD) for term in scored if term.contribution > 0 and not term.term.startswith(GRAM)
+    }
     pieces, page_breaks = best_snippet(without_title(document), strengths_of, strong_beginnings)
     first_page = document.metadata.get("page", 1 if "\f" in document.contents else None)
     page = first_page + page_breaks if isinstance(first_page, int) else None
@@ -256,7 +258,7 @@ def matching(query: str, explanation: Explanation, terms_of: TermsOf) -> Matchin
             term.term.removeprefix(WORD): term.contribution / explanation.terms[0].contribution
             for explanation in explanations
             for term in explanation.terms
-            if term.contribution > 0 and not term.term.startswith("##")  # which do not begin words
+            if term.contribution > 0 and not term.term.startswith(("##", GRAM))  # which do not begin words
         }
         return beginnings(terms, strengths_of(query))
 

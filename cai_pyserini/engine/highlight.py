@@ -12,8 +12,9 @@ from itertools import groupby
 import numpy as np
 import regex
 
+from cai_pyserini.core.config import GRAM
+from cai_pyserini.core.text import JOINED
 from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.indexes.analyzer import UNSPACED_SCRIPTS
 
 # Words have at most 64 characters, to split text without spaces. In Japanese, hiragana (mostly particles) end a word.
 WORDS = regex.compile(r"([^\W\p{Hiragana}]{1,64}\p{Hiragana}{0,64}|\p{Hiragana}{1,64})")
@@ -25,7 +26,7 @@ PLACES = 4  # places of a long text that are analyzed
 MOST_BEGINNINGS = 12  # the strongest are looked for; each takes 1 ms in 2 MB
 SHORTEST = 3  # letters of a beginning, if the word has as many
 LONGEST_WORD = 64  # characters, the limit in WORDS
-JOINED = regex.compile(rf"[{UNSPACED_SCRIPTS}\p{{Hangul}}]")  # letters of scripts that join words, or words and endings
+PART = 4  # n-grams of a query, that is seven letters in a row, which make a word of a text one that has a part of it
 LETTER = regex.compile(r"\w")  # also a combining vowel sign, which is not alphanumeric to Python
 FIRST_WORD, LAST_WORD = regex.compile(r"^\w{1,63}\b"), regex.compile(r"\b\w{1,63}$")  # at the ends of a place
 
@@ -36,13 +37,17 @@ Strengths = Mapping[str, float]  # of words
 
 def word_strengths(contents: str, explanations: Iterable[Explanation], terms_of: TermsOf) -> dict[str, float]:
     """The strength of each word of a text, from 0 to 1: the contribution of its best term, relative to the largest
-    contribution of the explanation; the maximum over explanations."""
+    contribution of the explanation; the maximum over explanations. Sequences of four letters contribute together, if a
+    word has more of them than not, or PART."""
     strengths = dict.fromkeys(WORDS.split(contents)[1::2], 0.0)
     for explanation in explanations:
         relative = {term.term: term.contribution / explanation.terms[0].contribution for term in explanation.terms}
         for word in strengths if relative else ():
-            candidates = (relative.get(term, 0.0) for term in terms_of(explanation.system, word))
-            strengths[word] = max(strengths[word], *candidates, 0.0)
+            found = {term: relative.get(term, 0.0) for term in terms_of(explanation.system, word)}
+            parts = [found.pop(term) for term in [*found] if term.startswith(GRAM)]
+            has = [value for value in parts if value > 0]
+            is_part = not JOINED.search(word) and (len(has) >= PART or 2 * len(has) > len(parts))
+            strengths[word] = max(strengths[word], *found.values(), min(is_part * sum(has), 1.0))
     return strengths
 
 

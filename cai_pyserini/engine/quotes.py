@@ -7,8 +7,8 @@ import numpy as np
 import regex
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.text import normalized
-from cai_pyserini.engine.highlight import JOINED, LETTER, MOST_BEGINNINGS, WORDS, lower, occurrences, places
+from cai_pyserini.core.text import JOINED, normalized
+from cai_pyserini.engine.highlight import LETTER, MOST_BEGINNINGS, WORDS, lower, occurrences, places
 from cai_pyserini.engine.hits import page_at, without_title
 from cai_pyserini.indexes.searcher import Stored
 

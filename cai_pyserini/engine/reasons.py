@@ -3,7 +3,7 @@
 word     a word of the query, in the document
 near     a word of the query that only similar documents have, see docs/design/words-near-documents.md
 related  a word that SPLADE adds to the query, the document, or both
-part     a piece of a word of the query, which is not in the document
+part     a piece of a word of the query, which is not in the document; or that word, if the document has its n-grams
 """
 
 from collections import defaultdict
@@ -13,13 +13,15 @@ from typing import Literal
 
 import regex
 
+from cai_pyserini.core.config import GRAM
+from cai_pyserini.core.text import JOINED
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.highlight import (
-    JOINED,
     WIDTH,
     WORDS,
     beginnings,
     best_snippet,
+    lower,
     occurrences,
     parts,
     text_of,
@@ -41,14 +43,30 @@ def words_of(text: str) -> list[str]:
     return list(dict.fromkeys(WORDS.split(text)[1::2]))
 
 
+def words_with_stems(text: str, stems: Stems) -> dict[str, list[str]]:
+    """The words of a text with their stems; where scripts join words, those that the analyzer finds in them."""
+    found: dict[str, list[str]] = {}
+    for word in words_of(text):
+        others = []
+        for stem in stems(word):
+            start = lower(word).find(stem) if JOINED.search(word) else -1
+            if start < 0:
+                others.append(stem)
+            else:
+                found[word[start : start + len(stem)]] = [stem]
+        if others or word not in found:
+            found.setdefault(word, others)
+    return found
+
+
 class Asked:
     """A query whose words are looked for in documents, by the retrievers of a system; `stems` analyzes texts."""
 
     def __init__(self, query: str, retrievers: Mapping[str, Retriever], stems: Stems):
         self._retrievers, self._stems = retrievers, stems
         self._words = {  # with their stems, and those of their variants
-            word: [*stems(word), *(variant for name in retrievers for variant in self._variants(name, word))]
-            for word in words_of(query)
+            word: [*of_word, *(variant for name in retrievers for variant in self._variants(name, word))]
+            for word, of_word in words_with_stems(query, stems).items()
         }
         self._own = {stem for found in self._words.values() for stem in found}
 
@@ -101,7 +119,8 @@ class Asked:
                 elif self._is_word(system, term):
                     origins[term] = "near", word
                 else:
-                    origins.setdefault(term, ("related", word) if pieces == [term] else ("part", term))
+                    name = word if term.startswith(GRAM) else term
+                    origins.setdefault(term, ("related", word) if pieces == [term] else ("part", name))
         return origins
 
     def mark(self, text: str, related: Iterable[str] = ()) -> Marks:

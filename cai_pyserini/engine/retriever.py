@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import WORD, EncoderConfig
+from cai_pyserini.core.config import GRAM, WORD, EncoderConfig, Joint
+from cai_pyserini.core.grams import grams
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.engines import DEFAULTS, SearchOptions, open_searcher
 from cai_pyserini.indexes.facets import Matches
@@ -77,15 +78,20 @@ class Retriever:
         """A phrase that says how it finds documents."""
         if self._queries.encoder is None:
             return "BM25 (the words of the query)"
-        config, joint = self._queries.encoder.config, self._queries.words and self._queries.words.config.joint
+        config, joint = self._queries.encoder.config, self._joint
         if not config.is_sparse:
             return "dense vectors (similar meaning)"
         expansion = ", also where only similar documents have them" if joint and joint.expanded else ""
-        bm25 = f"BM25 (the words of the query{expansion})"
+        bm25 = f"BM25 (the words of the query{' and parts of them' if joint and joint.grams else ''}{expansion})"
         if joint and config.keep_terms == 0:
             return bm25
         splade = "SPLADE (words related to those of the documents" + (" and the query)" if self.needs_model else ")")
         return f"{splade} and {bm25} in one index" if joint else splade
+
+    @property
+    def _joint(self) -> Joint | None:
+        """How the words of BM25 are in an index of impacts; None if they are not."""
+        return self._queries.words.config.joint if self._queries.words else None
 
     @property
     def needs_model(self) -> bool:
@@ -137,6 +143,7 @@ class Retriever:
             return self._analyze.all(word)
         if not self._queries.encoder.config.is_sparse:
             return []
-        words = [WORD + stem for stem in self._analyze.all(word)] if self._queries.words else []
+        words = [WORD + stem for stem in self._analyze.all(word)] if (joint := self._joint) else []
+        words += [GRAM + gram for gram in grams(word)] if joint and joint.grams else []
         with self._queries.encoder.lock:
             return self._queries.encoder.tokenizer.pieces(word) + words

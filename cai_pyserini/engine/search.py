@@ -20,7 +20,7 @@ from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.found import SORT_DEPTH, Described, Found, Fusing, Parts
 from cai_pyserini.engine.hits import Documents, Hit, Hits, joined
 from cai_pyserini.engine.quotes import Quote, find_quote
-from cai_pyserini.engine.reasons import Asked, words_of
+from cai_pyserini.engine.reasons import Asked, words_with_stems
 from cai_pyserini.engine.retriever import Deadline, Retriever, Where
 from cai_pyserini.engine.suggest import suggestion
 from cai_pyserini.indexes.analyzer import Analyzer
@@ -242,8 +242,7 @@ class Engine:
         if (index := self._word_index) is None:
             return {}
         prefix = index.word_prefix or ""
-        analyze = self._stems.likely(_text(text))
-        stems = {word: analyze(word) for word in words_of(_text(text))}
+        stems = words_with_stems(_text(text), self._stems.likely(_text(text)))
         return {
             word: max(index.documents_with(prefix + stem) for stem in of_word)
             for word, of_word in stems.items()

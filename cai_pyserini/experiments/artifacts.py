@@ -155,6 +155,14 @@ class SpladeEncoder(RunEncoder):
 
 
 @dataclass(frozen=True)
+class WordsEncoder(RunEncoder):
+    """What indexes of words alone have in place of an encoder."""
+
+    def config(self) -> EncoderConfig:
+        return load_encoder("words")
+
+
+@dataclass(frozen=True)
 class DenseEncoder(RunEncoder):
     formula: IdfFormula | None = None  # of an IDF that weights tokens
 

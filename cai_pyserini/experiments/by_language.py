@@ -5,12 +5,12 @@ import logging
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from cai_pyserini.core.config import ENGLISH
+from cai_pyserini.core.config import ANSERINI_LANGUAGES, ENGLISH, LUCENE_LANGUAGES
 from cai_pyserini.core.packages import ENCODE, EXTRAS, install_command
 from cai_pyserini.experiments.settings import RunSettings
 
 MULTILINGUAL = "e5-small"
-SYSTEMS, DENSE_SYSTEMS = ["bm25"], ["bm25-near-words", "dense", "hybrid-dense-zscore"]
+SYSTEMS, DENSE_SYSTEMS = ["bm25", "bm25-grams"], ["bm25-grams-near-words", "dense", "fused-bm25-grams-dense-zscore"]
 NEED_DENSE = ("near", "dense", "trio")  # parts of the names of systems
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def default_system(settings: RunSettings, languages: Sequence[str]) -> str:
     """The one system to search documents in these languages with, by an index that needs no dense model for queries."""
     if (own := suited(settings, languages)) is settings:
         return "joint-near" if settings.dense else "joint"
-    return "bm25-near-words" if own.dense else "bm25"
+    return "bm25-grams-near-words" if own.dense else "bm25-grams"
 
 
 def log_choice(name: str, languages: Sequence[str], settings: RunSettings) -> None:
@@ -40,6 +40,9 @@ def log_choice(name: str, languages: Sequence[str], settings: RunSettings) -> No
     line = f"{name} is in {'+'.join(sorted(languages))}"
     if settings.systems:
         line += f": {', '.join(settings.systems)}{f' with {settings.dense}' if settings.dense else ''}"
+    stemmed = {*ANSERINI_LANGUAGES, *LUCENE_LANGUAGES}
+    if settings.systems and (others := sorted({*languages} - stemmed)):
+        line += f", {'+'.join(others)} by Lucene's standard analyzer, which does not stem"
     line += "; the settings language, systems, dense and encoder change that"
     if not settings.dense and not _can_encode():
         line += f"; for a dense encoder of this language, {install_command('multilingual')}"

@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cai_pyserini.collections.readers import in_languages, languages_of
+from cai_pyserini.collections.readers import in_languages, languages_found
 from cai_pyserini.core import steps
 from cai_pyserini.core.config import ENGLISH, IndexConfig, is_encoder, load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
@@ -104,7 +104,7 @@ class Grid:
             self.settings = self.settings.replace(measures=[*self.settings.measures, VERIFIED])
         self.root = self.settings.output or Path("runs")
         self.configs = _configs(self.settings, own | changes)
-        self.languages = {argument: languages_of(config) for argument, config in self.configs.items()}
+        self.languages = {argument: languages_found(config) for argument, config in self.configs.items()}
         self.configs = {each: in_languages(config, self.languages[each]) for each, config in self.configs.items()}
         if self.settings.adapt or self.settings.train:
             require_trainer()

@@ -19,17 +19,18 @@ from cai_pyserini.experiments.artifacts import (
     Idf,
     RunEncoder,
     SpladeEncoder,
+    WordsEncoder,
 )
 from cai_pyserini.experiments.chosen_artifacts import IdfPower
 from cai_pyserini.experiments.estimate import Rate
 from cai_pyserini.experiments.experiment import Results
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import ADAPTED, DenseSystem, NearBm25System, SpladeSystem, System, TextSystem
+from cai_pyserini.experiments.systems import ADAPTED, DenseSystem, SpladeSystem, System, TextSystem, WordSystem
 from cai_pyserini.indexes.dense_index import index_dense
 from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.retrieve import word_queries
 from cai_pyserini.indexes.text_index import GENERATED, index_bm25
-from cai_pyserini.indexes.words import LEXICON, count_words
+from cai_pyserini.indexes.words import LEXICON, count_grams, count_words
 from cai_pyserini.vectors import weighting
 from cai_pyserini.vectors.bm25 import Bm25
 from cai_pyserini.vectors.near_documents import mix_near
@@ -51,15 +52,15 @@ def index_of(system: System, run: RunFolder) -> "Index":
             return TextIndex(run, system)
         case DenseSystem():
             return DenseIndex(DenseEncoder(run, system.adapted, system.formula))
-        case NearBm25System():
-            return ImpactIndex(WordImpacts(system, SpladeEncoder(run, system.adapted)))
+        case WordSystem():
+            return ImpactIndex(WordImpacts(system, WordsEncoder(run, system.adapted)))
         case SpladeSystem():
             encoder = SpladeEncoder(run, system.adapted)
             vectors = NearDocuments(encoder) if system.near else encoder.documents()
             idf = Idf(encoder, system.weighting) if system.weighting else None
             words = Words(run) if system.joint else None
             near_words = NearWords(run, system.adapted) if system.joint and system.near else None
-            return ImpactIndex(Impacts(system.index_name, vectors, idf, words, near_words))
+            return ImpactIndex(Impacts(system.index_name, encoder, vectors, idf, words, near_words))
     raise ValueError(f"{system.name} has no index of its own")
 
 
@@ -73,6 +74,18 @@ class Words(Artifact):
 
     def make(self) -> Path:
         return count_words(self.run.collection, self.output)
+
+
+class Grams(Artifact):
+    """How often documents have n-grams of words."""
+
+    rate = Rate(1.0, 0.2, 0.7)
+
+    def __init__(self, run: RunFolder):
+        super().__init__(run, "grams", "grams")
+
+    def make(self) -> Path:
+        return count_grams(self.run.collection, self.output)
 
 
 class Neighbours(Artifact):
@@ -137,13 +150,20 @@ class Impacts(Artifact):
     remedy = FEWER_SYSTEMS
 
     def __init__(
-        self, title: str, vectors: Documents, idf: Idf | None, words: Words | None, near_words: Artifact | None = None
+        self,
+        title: str,
+        encoder: RunEncoder,
+        vectors: Documents | None,
+        idf: Idf | None,
+        words: Words | None,
+        near_words: Artifact | None = None,
+        grams: Grams | None = None,
     ):
-        self.title, self.encoder = title, vectors.encoder
+        self.title, self.encoder, self.grams = title, encoder, grams
         self.vectors, self.idf, self.words, self.near_words = vectors, idf, words, near_words
-        self.power = IdfPower(self.encoder, idf, Words(vectors.run)) if idf and idf.weighting == "auto" else None
-        made_from = vectors, near_words, idf, self.power, words
-        super().__init__(vectors.run, f"impacts {title}", f"impacts/{title}", *made_from)
+        self.power = IdfPower(encoder, idf, Words(encoder.run)) if idf and idf.weighting == "auto" else None
+        made_from = vectors, near_words, idf, self.power, words, grams
+        super().__init__(encoder.run, f"impacts {title}", f"impacts/{title}", *made_from)
 
     def make(self) -> Path:
         config = self.encoder.weighted(self.idf)
@@ -153,11 +173,11 @@ class Impacts(Artifact):
 
     def _bm25(self, alpha: float | None) -> Bm25 | None:
         parameters = self.run.experiment.collection.bm25
-        near_words = self.near_words.output if self.near_words else None
-        return Bm25(self.words.output, parameters, alpha, near_words) if self.words else None
+        near_words, grams = (each.output if each else None for each in (self.near_words, self.grams))
+        return Bm25(self.words.output, parameters, alpha, near_words, grams=grams) if self.words else None
 
     def _write(self, config: EncoderConfig, bm25: Bm25 | None) -> Path:
-        vectors, threads = Vectors(self.vectors.output), self.run.experiment.threads
+        vectors, threads = Vectors(self.vectors.output) if self.vectors else None, self.run.experiment.threads
         return weighting.write_impacts(vectors, config, self.output, bm25, self.encoder.opened(), threads)
 
     def collect(self, results: Results, manifest: artifact.Manifest) -> None:
@@ -167,20 +187,17 @@ class Impacts(Artifact):
 
 
 class WordImpacts(Impacts):
-    """The integers of BM25's words alone, of words of near documents and, in some systems, of associated words."""
+    """The integers of BM25's words alone; in some systems with n-grams, words of near documents, associated words."""
 
-    def __init__(self, system: NearBm25System, encoder: SpladeEncoder):
-        self.documents_only = not system.associated
-        words, near_words = Words(encoder.run), NearWords(encoder.run, encoder.adapted)
-        # No weight of SPLADE is kept.
-        super().__init__(system.long_name, encoder.documents(), None, words, near_words)
+    def __init__(self, system: WordSystem, encoder: WordsEncoder):
+        self.documents_only = system.near and not system.associated
+        near_words = NearWords(encoder.run, encoder.adapted) if system.near else None
+        grams = Grams(encoder.run) if system.grams else None
+        super().__init__(system.long_name, encoder, None, None, Words(encoder.run), near_words, grams)
 
     def make(self) -> Path:
         bm25 = self._bm25(alpha=1.0)
-        return self._write(
-            self.encoder.weighted(None).replace(keep_terms=0),
-            bm25 and replace(bm25, documents_only=self.documents_only),
-        )
+        return self._write(self.encoder.weighted(None), bm25 and replace(bm25, documents_only=self.documents_only))
 
     def collect(self, results: Results, manifest: artifact.Manifest) -> None:
         """Nothing of SPLADE's, which this does not have."""
@@ -238,9 +255,9 @@ class ImpactIndex(Index):
         return Queries(run.topics, self.encoder.opened(), query, vectors, words)
 
     def open_impacts(self) -> weighting.Impacts:
-        words, near_words = (each.output if each else None for each in (self.impacts.words, self.impacts.near_words))
-        index, vectors = self.run.require(self.output), self.impacts.vectors.output
-        return weighting.impacts_of_index(index, vectors, words, near_words)
+        made = self.impacts
+        inputs = (each.output if each else None for each in (made.vectors, made.words, made.near_words, made.grams))
+        return weighting.impacts_of_index(self.run.require(self.output), *inputs)
 
 
 class DenseIndex(Index):

@@ -26,7 +26,7 @@ THREE_WAY = ("hybrid-{}-{}-zscore", "fused-bm25-near-{}-near-{}-zscore")  # BM25
 RECOMMENDED = ("bm25", "splade-idf", *SHORT.values())
 NAMES = (
     f"{', '.join(RECOMMENDED)} (those with -near, and trio, need --dense); for ablations "
-    "bm25-near[-words], doct5query, "
+    "bm25-grams[-near-words], bm25-near[-words], doct5query, "
     f"[joint-]splade[-doc][-IDF][-near] (IDF: {', '.join(WEIGHTINGS)}), dense[-idf], cross-encoder, "
     f"hybrid-<one or more of the others>[-{'|-'.join(name for name in FUSIONS if name != DEFAULT)}], "
     "fused-<two or more>[…], which leaves bm25 out; with --adapt, adapted-<any of these with splade or dense>"

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from cai_pyserini.collections.readers import load_in_languages
 from cai_pyserini.core import artifact, steps
+from cai_pyserini.core.config import languages_in
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.steps import Step
@@ -17,6 +18,7 @@ from cai_pyserini.experiments.ranking_artifacts import Evaluation, ranking_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import RunSettings
 from cai_pyserini.experiments.systems import ADAPTED, SINGLE, System
+from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.runs.fusions import FUSIONS
 
 
@@ -92,6 +94,9 @@ def require(run: RunFolder, systems: Sequence[System], evaluate: bool = True, ke
     for step, reason in planned.reasons.items():
         if reason is not None:
             step.require()
+    has_words = any(planned.reasons.values()) and any("bm25" in system.evidence for system in needed)
+    if has_words and "th" in languages_in(experiment.collection.language):
+        Analyzer("th")("")  # which raises CaiError with the bundled Java
     return planned
 
 

@@ -41,6 +41,7 @@ class System:
     adaptable = False  # has encoders that can be adapted
     searchable = True  # by its indexes alone
     near = False  # documents have what is near, which a dense encoder finds
+    grams = False  # words also have their n-grams
     weighted = False  # documents are weighted with the IDF of the collection
     joint = False  # its index of impacts has BM25's words
     fusion = DEFAULT
@@ -76,7 +77,8 @@ class System:
         """Sort key for systems without scores, larger is better, after docs/choosing.md: more kinds of evidence, more
         indexes, neighbours, IDF, and then dense before BM25 before SPLADE."""
         singles = sum(bool(system.role) for system in self.walk())
-        return len(self.evidence), singles, self.near, self.weighted, self.role == "dense", self.role == "bm25"
+        kind = self.role == "dense", self.role == "bm25"
+        return len(self.evidence), singles, self.near, self.weighted, *kind, self.grams
 
     def walk(self) -> "Iterator[System]":
         """Yield its parts recursively, then itself."""
@@ -140,17 +142,20 @@ class SpladeSystem(System):
             )
 
 
-class NearBm25System(System):
-    """BM25 of documents that have words of near ones, in an index of impacts; with associated words if `associated`."""
+class WordSystem(System):
+    """BM25 in an index of impacts: of words, with their n-grams if `grams`; if `near`, documents also have words of
+    near ones, with associated words if `associated`."""
 
-    role, query, work, adaptable, joint, near, settings = "bm25", "bow", 1, True, True, True, ("dense",)
+    role, query, work, joint = "bm25", "bow", 1, True
 
-    def __init__(self, associated: bool, adapted: bool = False):
-        super().__init__(f"{ADAPTED * adapted}{_joined('bm25-near', associated and 'words')}")
-        self.index_name, self.associated, self.evidence = self.long_name, associated, {self.role, "dense"}
+    def __init__(self, grams: bool, near: bool, associated: bool = False, adapted: bool = False):
+        name = _joined("bm25", grams and "grams", near and "near", associated and "words")
+        super().__init__(f"{ADAPTED * adapted}{name}")
+        self.index_name, self.grams, self.near, self.adaptable = self.long_name, grams, near, near
+        self.associated, self.evidence, self.settings = associated, {self.role, *["dense"] * near}, ("dense",) * near
 
     def adapt(self) -> System:
-        return NearBm25System(self.associated, adapted=True)
+        return WordSystem(self.grams, self.near, self.associated, adapted=True)
 
 
 class DenseSystem(System):
@@ -206,8 +211,10 @@ SINGLE: dict[str, System] = {  # by their long names
     system.long_name: system
     for system in (
         BM25,
-        NearBm25System(associated=False),
-        NearBm25System(associated=True),
+        WordSystem(grams=False, near=True),
+        WordSystem(grams=False, near=True, associated=True),
+        WordSystem(grams=True, near=False),
+        WordSystem(grams=True, near=True, associated=True),
         TextSystem("doct5query", generated=True),
         CrossEncoderSystem("cross-encoder", BM25),
         *(

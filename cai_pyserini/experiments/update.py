@@ -1,6 +1,7 @@
 """Update a run after its collection has changed, and say how far it has moved."""
 
 import json
+import logging
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,9 @@ import httpx2
 import numpy as np
 
 from cai_pyserini.collections.contract import Collection
+from cai_pyserini.collections.readers import other_languages
 from cai_pyserini.core import artifact, files, steps
+from cai_pyserini.core.config import joined_languages, languages_in
 from cai_pyserini.core.errors import CaiError, without_secrets
 from cai_pyserini.core.flags import API_KEY
 from cai_pyserini.core.terminal import progress
@@ -32,6 +35,7 @@ SHOWN_TOKENS = 10
 MIN_DOCUMENTS = 5  # rarer tokens are not shown, as their IDF moves by chance
 DOUBLED = math.log(2)  # shift of IDF if the share of documents with a token doubles or halves
 READAPT_SHARE = 0.2  # share of new documents above which adapting again is suggested
+logger = logging.getLogger(__name__)
 
 
 class Changes(NamedTuple):
@@ -70,6 +74,15 @@ def update(folder: Path, keep: int = 1, dry_run: bool = False, **runtime: Any) -
             with suppress(CaiError):  # broken shards, which are made again
                 changes = compare(vectors, current.collection)
         yield _changes_line(changes)
+        if others := other_languages(experiment.collection):
+            known = experiment.collection.language
+            logger.warning(
+                "documents are also in %s, but the run splits words as in %s: repeat `cai-pyserini run` "
+                "with the setting language %s to change that",
+                "+".join(others),
+                known,
+                joined_languages([*languages_in(known), *others]),
+            )
         if dry_run:
             steps.print_plan(planned)
             return

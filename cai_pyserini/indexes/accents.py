@@ -11,27 +11,15 @@ Capitals have no final sigma, so it counts as a form of sigma.
 """
 
 import math
-import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
-import regex
-
 from cai_pyserini.core.config import ENGLISH, Language, languages_in
+from cai_pyserini.core.text import without_accents
 from cai_pyserini.indexes.analyzer import Analyzer
 
 HALF = 0.5  # scaled so, a frequent variant still scores less than one occurrence of the word itself
-# Accents and vowel points; not the marks that make other letters in Cyrillic, Japanese, Thai and Indic scripts.
-ACCENTS = regex.compile(
-    r"(?<=[\p{Latin}\p{Greek}])\p{Mn}+|(?<=[аеиоуыэюяіє])[\u0300\u0301]+|(?<=е)\u0308"
-    r"|[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u065f\u0670]+"
-)
-LETTERS = str.maketrans({
-    "ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ı": "i", "ł": "l", "þ": "th", "ŧ": "t",
-    "\u02be": "", "\u02bf": "", "ς": "σ",  # Arabic letters in transliterations (Qurʾān, ʿAbd)
-    "\u05f3": "'", "\u05f4": '"',  # the Hebrew geresh and gershayim
-})  # fmt: skip
 CEDILLAS = str.maketrans("șț", "şţ")
 DIGRAPHS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
 WITH_DIGRAPHS = {"da", "de", "en", "nl", "no", "sv"}  # in other languages, ü is not ue
@@ -47,8 +35,7 @@ def plain_spellings(word: str, language: Language = ENGLISH) -> list[str]:
     muller, mueller); in lower case, as the Polish analyzer keeps capitals of names."""
     word = word.lower()
     words = [word, word.translate(DIGRAPHS)] if WITH_DIGRAPHS.intersection(languages_in(language)) else [word]
-    bare = (ACCENTS.sub("", unicodedata.normalize("NFD", word)).translate(LETTERS) for word in words)
-    return [*dict.fromkeys(unicodedata.normalize("NFC", word) for word in bare)]
+    return [*dict.fromkeys(map(without_accents, words))]
 
 
 def _may_be_same(first: str, second: str) -> bool:

@@ -27,9 +27,8 @@ import regex
 from cai_pyserini.collections.values import plain
 from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import NAME, STRINGS, Kind, bounds
-from cai_pyserini.core.text import normalized
+from cai_pyserini.core.text import UNSPACED_SCRIPTS, normalized
 from cai_pyserini.indexes import batch, jvm
-from cai_pyserini.indexes.analyzer import UNSPACED_SCRIPTS
 from cai_pyserini.indexes.writer import PREFIX
 
 CONTENTS = "contents"  # the field for words

@@ -39,7 +39,8 @@ REMEDIES = {  # part of Java's message -> message for users
     "No space left on device": "no space left on the device; free some and start again",
     "maxClauseCount": f"the query has more than {MAX_QUERY_TERMS:,} different terms; shorten it",
     "Format version is not supported": "made with another Pyserini, probably a later one; upgrade this",
-    "Thai segmentation": "the bundled Java cannot split Thai: install a full JDK, and set JAVA_HOME to its folder",
+    "Thai segmentation": f"this Java cannot split Thai: set JAVA_HOME to the folder of a full JDK, {OLDEST} or later, "
+    "or leave th out of the setting language",
     "Java heap space": "the Java heap is too small; enlarge it in the environment, as in JAVA_TOOL_OPTIONS=-Xmx1g",
 }
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from cai_pyserini.collections.contract import Record
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import ENGLISH, WORD, Joint, Language, document_of
+from cai_pyserini.core.config import ENGLISH, GRAM, WORD, Joint, Language, document_of
 from cai_pyserini.core.metadata import Kind, Value
 from cai_pyserini.indexes.accents import Variants
 from cai_pyserini.indexes.filters import BadFilter, Filter, Words
@@ -169,7 +169,7 @@ class Searcher:
                 Term(
                     term,
                     terms[term] / self.query_scale,
-                    impact / (word_scale if term.startswith(WORD) else self.document_scale),
+                    impact / (word_scale if term.startswith((WORD, GRAM)) else self.document_scale),
                     None,
                     impact,
                     terms[term] * impact / scale,

@@ -122,7 +122,8 @@ class EncoderModel:
         return token_weights(Path(path), self.tokenizer) if path else None
 
     def precision(self, role: Role) -> Precision:
-        return "float32" if role == "queries" else resolve_precision(self._precision, resolve_device(self.device))
+        is_exact = role == "queries" or self._precision == "float32"  # on every device
+        return "float32" if is_exact else resolve_precision(self._precision, resolve_device(self.device))
 
     def max_length(self, role: Role) -> int:
         """The number of tokens read of a document or query."""
@@ -139,7 +140,7 @@ class EncoderModel:
     def _identity(self, role: Role) -> dict[str, Any]:
         """As `identity`, but for the precision, which only a machine that encodes has."""
         weights = self.config.query_weights if role == "queries" else None
-        made_by = code("encode", self.variant(role))
+        made_by = code("encode", self.variant(role)) if any(self.checkpoint.glob("*.safetensors")) else {}
         return {
             **{key: value for key, value in made_by.items() if value != 1},  # a version counts from the second on
             "checkpoint": self._digest(role),

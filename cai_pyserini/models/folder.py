@@ -10,7 +10,7 @@ import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -111,14 +111,9 @@ def with_folder_settings(config: EncoderConfig) -> EncoderConfig:
 def share_lost(config: EncoderConfig, texts: Sequence[str]) -> float:
     """About the share of the tokens of texts that an encoder does not read, from the mean length of a token."""
     sample = tuple(text[:CHARACTERS] for text in texts[:: -(-len(texts) // SAMPLE) or 1])
-    tokens_per_character = _pieces(model_folder(config), sample) / max(1, sum(map(len, sample)))
+    tokens_per_character = count_pieces(model_folder(config), sample) / max(1, sum(map(len, sample)))
     tokens = [len(text) * tokens_per_character for text in texts]
     return sum(max(0, count - config.max_document_length) for count in tokens) / max(1, sum(tokens))
-
-
-@lru_cache(maxsize=4)  # runs are prepared several times, and a tokenizer of a hundred languages takes a second to read
-def _pieces(checkpoint: Path, texts: tuple[str, ...]) -> int:
-    return count_pieces(checkpoint, texts)
 
 
 def warn_if_cut(config: EncoderConfig, texts: Sequence[str], collection: str) -> None:

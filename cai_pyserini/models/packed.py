@@ -19,6 +19,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import cache_home, json_text, remove, remove_leftovers, sync, temporary
 
 MAGIC = b"E5S1\1\0\0\0"  # with the version
+VERSION = 2  # of what is written: raise it when that changes
 # A block's first 16 integers are the lower halves of its bytes.
 BLOCK = np.dtype([("scale", "<f2"), ("integers", "u1", 16)])
 SPECIAL = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>", "mask_token": "<mask>"}
@@ -34,7 +35,7 @@ NAMES = {
 def unpacked(packed: Path) -> Path:
     """The checkpoint folder of a packed model, made once, in the folder `models` of the cache. Raises CaiError for a
     file of another format."""
-    folder = cache_home() / "models" / f"{packed.stem}-{file_digest(packed)[:16]}"
+    folder = cache_home() / "models" / f"{packed.stem}-{file_digest(packed)[:16]}-{VERSION}"
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(folder.parent, folder.name)

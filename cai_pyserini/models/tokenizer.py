@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from importlib.util import find_spec
 from operator import or_
 from pathlib import Path
@@ -19,7 +19,7 @@ from tokenizers.pre_tokenizers import PreTokenizer
 from tokenizers.processors import BertProcessing
 
 from cai_pyserini.core.artifact import digest
-from cai_pyserini.core.config import WORD
+from cai_pyserini.core.config import GRAM, WORD
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import install_command, require_encode
 from cai_pyserini.models.checkpoint import own_code_error, read_json
@@ -177,7 +177,8 @@ def _load(checkpoint: Path) -> Any:
     return load_tokenizer(checkpoint)
 
 
-def count_pieces(checkpoint: Path, texts: Sequence[str]) -> int:
+@lru_cache(maxsize=4)  # runs are prepared several times, and a tokenizer of a hundred languages takes a second to read
+def count_pieces(checkpoint: Path, texts: tuple[str, ...]) -> int:
     """The number of tokens of texts without special ones. Reads only tokenizer.json, if it can, because load_tokenizer
     takes seconds; raises CaiError as that does."""
     try:
@@ -238,7 +239,7 @@ class Tokenizer:
         terms = []
         for i in range(len(self)):
             term = usable.get(i, WORD)
-            if term.startswith(WORD):
+            if term.startswith((WORD, GRAM)):
                 term = f"[{i}]"
                 while term in vocabulary:
                     term = f"[{term}]"

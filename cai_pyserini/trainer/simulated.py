@@ -27,7 +27,7 @@ from scipy.sparse import csr_matrix, vstack
 
 from cai_pyserini.collections.copies import PUNCTUATION
 from cai_pyserini.collections.spans import CONTEXTS, Contexts, random_span
-from cai_pyserini.core.config import EncoderConfig, Joint
+from cai_pyserini.core.config import WORD, EncoderConfig, Joint
 from cai_pyserini.models.dense import project
 from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.runs.fuse import Hits, contributions
@@ -281,7 +281,7 @@ class SimulatedRetrieval:
         queries: list[Any] = for_index(
             vectors, self.queries, sparse.encoder, config.query_scale, query=representation, words=word_queries
         )
-        terms = Terms(sparse.encoder.tokenizer.terms, [] if words is None else [*self.bm25.words])
+        terms = Terms(sparse.encoder.tokenizer.terms, [] if words is None else [(WORD, [*self.bm25.words])])
         scores = self.product_scores(term_matrix(queries, terms), impacts.astype(np.float32))
         scores[scores <= 0] = -np.inf  # documents without a common term are not retrieved
         return scores

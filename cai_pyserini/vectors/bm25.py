@@ -8,6 +8,12 @@ lengths above 40 with four significant bits.
 Expansion adds 0.6 * length * rate to tf, for the word's rate in the neighbours, as if a part of the document repeated
 its neighbours; `length` still counts only the document's own words. It also adds 0.6 times the weights of associated
 words from the expand stage.
+
+n-grams of words are further terms, with a BM25 of their own: their own `length`, average and N, and no expansion.
+
+Translated words (vectors.translations) have weights by their expected counts and document frequencies. A word that is
+also the document's own has the larger weight of both, so that searches in the language of the documents stay as they
+are.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,13 +23,14 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-from scipy.sparse import csr_matrix, diags_array
+from scipy.sparse import csr_matrix, diags_array, hstack, load_npz
 
 from cai_pyserini.core import jsonl
-from cai_pyserini.core.config import BM25, ENGLISH, Bm25Parameters, Language
+from cai_pyserini.core.config import BM25, ENGLISH, GRAM, WORD, Bm25Parameters, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.rows import with_data
-from cai_pyserini.vectors.shards import Shard, Vectors, shard_progress
+from cai_pyserini.vectors.shards import Shard, Vectors, different_documents, require_same_documents, shard_progress
+from cai_pyserini.vectors.translations import FILE
 
 ASSOCIATED_FACTOR = 0.6  # scales weights of associated words, whose spread is about that of BM25's
 NEIGHBOUR_FACTOR = 0.6  # neighbours' words per own word of a document
@@ -35,7 +42,7 @@ class Bm25:
     """The words of a collection, in a folder written by the words stage, with the parameters of BM25.
 
     `alpha` is the weight of BM25 in a joint index; None: estimated. `near_words` is a folder of that stage; with
-    `documents_only`, only its neighbours' words are added.
+    `documents_only`, only its neighbours' words are added. `grams` is a folder with n-grams of the words stage.
     """
 
     folder: Path
@@ -43,6 +50,7 @@ class Bm25:
     alpha: float | None = None
     near_words: Path | None = None
     documents_only: bool = False
+    grams: Path | None = None
 
     @cached_property
     def counts(self) -> Vectors:
@@ -50,7 +58,9 @@ class Bm25:
 
     @property
     def language(self) -> Language:
-        return self.counts.manifest.recipe["settings"].get("language", ENGLISH)
+        """The language of the documents, and those of translated words."""
+        manifest = self.counts.manifest
+        return manifest.stats.get("query_language") or manifest.recipe["settings"].get("language", ENGLISH)
 
     @cached_property
     def near_vectors(self) -> Vectors | None:
@@ -66,6 +76,20 @@ class Bm25:
         """The words in the order of the columns."""
         return jsonl.Lines(self.folder / "words.txt")
 
+    @cached_property
+    def of_grams(self) -> "Bm25 | None":
+        """BM25 of the n-grams. Raises CaiError if they are of other documents than the words."""
+        if self.grams is None:
+            return None
+        of_grams = Bm25(self.grams, self.parameters)
+        require_same_documents(self.counts, of_grams.counts)
+        return of_grams
+
+    @property
+    def terms(self) -> "Sequence[tuple[str, Sequence[str]]]":
+        """Words and n-grams in the order of the columns of weights, with the prefixes of their names in an index."""
+        return [(WORD, self.words), *([(GRAM, self.of_grams.words)] if self.of_grams else [])]
+
     @property
     def spans(self) -> list[tuple[str, dict[str, int]]]:
         """Spans of documents, which stand in for queries, each with its word counts."""
@@ -74,19 +98,25 @@ class Bm25:
     @cached_property
     def weighting(self) -> "WordWeighting":
         shards = shard_progress(self.counts, len(self.counts), "word statistics")
-        return WordWeighting.of((shard.vectors for shard in shards), len(self.words), self.parameters)
+        translations = load_npz(self.folder / FILE) if "query_language" in self.counts.manifest.stats else None
+        return WordWeighting.of((shard.vectors for shard in shards), len(self.words), self.parameters, translations)
 
     def shards(self) -> Iterator[Shard]:
-        """Weights (documents, words), shard by shard."""
+        """Weights (documents, words, then n-grams), shard by shard."""
         return map(self.shard, range(self.counts.shards))
 
     def shard(self, number: int) -> Shard:
-        counts = self.counts.shard(number)
-        if self.near_vectors is None:
-            return Shard(counts.ids, self.weighting.weights(counts.vectors))
-        expansion, width = self.near_vectors.shard(number).vectors, len(self.words)
-        associated = None if self.documents_only else expansion[:, :width]
-        return Shard(counts.ids, self.weighting.weights(counts.vectors, expansion[:, width:], associated))
+        counts, rates, associated = self.counts.shard(number), None, None
+        if self.near_vectors:
+            expansion, width = self.near_vectors.shard(number).vectors, len(self.words)
+            rates, associated = expansion[:, width:], None if self.documents_only else expansion[:, :width]
+        weights = self.weighting.weights(counts.vectors, rates, associated)
+        if self.of_grams:
+            of_grams = self.of_grams.shard(number)
+            if of_grams.ids != counts.ids:
+                raise different_documents(self.counts, self.of_grams.counts)
+            weights = hstack([weights, of_grams.vectors], format="csr")
+        return Shard(counts.ids, weights)
 
 
 @dataclass(frozen=True)
@@ -96,9 +126,17 @@ class WordWeighting:
     idf: np.ndarray  # (words,)
     average: float  # length of a document
     parameters: Bm25Parameters
+    translations: csr_matrix | None = None  # degrees (own words, words)
+    translated_idf: np.ndarray | None = None  # (words,)
 
     @classmethod
-    def of(cls, counts: Iterable[csr_matrix], words: int, parameters: Bm25Parameters) -> Self:
+    def of(
+        cls,
+        counts: Iterable[csr_matrix],
+        words: int,
+        parameters: Bm25Parameters,
+        translations: csr_matrix | None = None,
+    ) -> Self:
         """The weighting of a collection with these counts, in parts (documents, words)."""
         frequencies = np.zeros(words, np.int64)
         documents = length = 0
@@ -106,8 +144,11 @@ class WordWeighting:
             frequencies += np.bincount(part.indices, minlength=words)
             documents += int((np.diff(part.indptr) > 0).sum())
             length += int(part.data.sum())
-        idf = np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
-        return cls(idf, max(length / max(documents, 1), 1.0), parameters)
+        average, idf = max(length / max(documents, 1), 1.0), _idf(frequencies, documents)
+        if translations is None:
+            return cls(idf, average, parameters)
+        expected = translations.T @ frequencies[: translations.shape[0]]
+        return cls(idf, average, parameters, translations, _idf(np.minimum(expected, documents), documents))
 
     def weights(
         self, counts: csr_matrix, rates: csr_matrix | None = None, associated: csr_matrix | None = None
@@ -116,10 +157,19 @@ class WordWeighting:
         `associated` words."""
         lengths = np.asarray(counts.sum(1)).ravel()
         counts = csr_matrix((counts.data, counts.indices, counts.indptr), (counts.shape[0], len(self.idf)))
+        own = counts
         if rates is not None:
             counts = csr_matrix(counts + diags_array(NEIGHBOUR_FACTOR * lengths) @ rates)
-        weights = weights_of(counts, stored_lengths(lengths) / self.average, self.idf, self.parameters)
+        relative = stored_lengths(lengths) / self.average
+        weights = weights_of(counts, relative, self.idf, self.parameters)
+        if self.translations is not None and self.translated_idf is not None:
+            expected = own[:, : self.translations.shape[0]] @ self.translations
+            weights = weights.maximum(weights_of(expected, relative, self.translated_idf, self.parameters))
         return weights if associated is None else csr_matrix(weights + ASSOCIATED_FACTOR * associated)
+
+
+def _idf(frequencies: np.ndarray, documents: int) -> np.ndarray:
+    return np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
 
 
 def weights_of(counts: csr_matrix, lengths: np.ndarray, idf: np.ndarray, parameters: Bm25Parameters) -> csr_matrix:

@@ -117,7 +117,8 @@ class VectorCache:
 
 
 class EarlierVectors:
-    """Vectors encoded earlier, in 24 bytes of memory per vector. Raises CaiError if shards are broken."""
+    """Vectors encoded earlier, in 24 bytes of memory per vector. Raises CaiError if shards are broken, or have no keys
+    because an earlier version wrote them."""
 
     def __init__(self, vectors: Vectors):
         self._shard = lru_cache(OPEN_SHARDS)(vectors.shard)

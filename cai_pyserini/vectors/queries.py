@@ -4,6 +4,8 @@ A BM25 index takes text, an impact index {term: round(weight * query_scale)}, a 
 BM25's impacts have a document_scale of their own, so the query weights of words rescale them to SPLADE's:
 
     round(count * alpha * query_scale * document_scale / BM25's document_scale)
+
+n-grams of words have weights, see core.grams, in place of counts.
 """
 
 import time
@@ -18,8 +20,9 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import WORD, EncoderConfig
+from cai_pyserini.core.config import GRAM, WORD, EncoderConfig
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.grams import weighted_grams
 from cai_pyserini.core.text import normalized
 from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.rows import largest, stacked, with_data
@@ -77,7 +80,7 @@ def quantize_queries(vectors: csr_matrix, query_scale: int) -> csr_matrix:
 def pruned(query: dict[str, int], mass: float, idf: Callable[[str], float]) -> dict[str, int]:
     """Keep the model's terms with the largest weight * idf, as few as make up the share `mass` of the sum, and all
     BM25 words. Terms with an IDF of 0 are dropped."""
-    values = {term: weight * idf(term) for term, weight in query.items() if not term.startswith(WORD)}
+    values = {term: weight * idf(term) for term, weight in query.items() if not term.startswith((WORD, GRAM))}
     missing, kept = mass * sum(values.values()), set()
     for term in sorted(values, key=values.__getitem__, reverse=True):
         if missing <= 0 or not values[term]:
@@ -109,8 +112,11 @@ class WordQueries:
             raise ValueError("not the encoder of a joint index")
         document_scale = (2**self.config.bits - 1) / self.config.range
         scale = joint.alpha[query or self.config.query] * self.config.query_scale * document_scale / joint.scale
-        counts = Counter(self.analyze(normalized(text)))
-        return {WORD + word: min(max(1, round(count * scale)), MAX_WEIGHT) for word, count in counts.items()}
+        text = normalized(text)
+        terms: dict[str, float] = {WORD + word: count for word, count in Counter(self.analyze(text)).items()}
+        if joint.grams:
+            terms |= {GRAM + gram: weight for gram, weight in weighted_grams(text).items()}
+        return {term: min(max(1, round(weight * scale)), MAX_WEIGHT) for term, weight in terms.items()}
 
 
 def for_index(

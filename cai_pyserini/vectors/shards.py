@@ -116,7 +116,7 @@ def _shard(arrays: Any) -> Shard:
 
 
 def _stats(arrays: Any) -> ShardStats:
-    rows, nonzeros, seconds, found, encoding = arrays["stats"].tolist()
+    rows, nonzeros, *_, seconds, found, encoding = arrays["stats"].tolist()  # earlier versions had six
     return ShardStats(int(rows), int(nonzeros), seconds, int(found), encoding)
 
 
@@ -282,7 +282,8 @@ def text_keys(texts: Sequence[str]) -> np.ndarray:
 
 
 def document_keys(vectors: Vectors) -> Iterator[tuple[list[str], np.ndarray]]:
-    """The ids and keys of each shard, without reading its vectors. Raises CaiError for a shard that is broken."""
+    """The ids and keys of each shard, without reading its vectors. Raises CaiError for a shard that is broken, or has
+    no keys because an earlier version wrote it."""
     rows = 0
     for number in range(vectors.shards):
         path = shard_path(vectors.folder, number)

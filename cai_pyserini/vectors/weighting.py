@@ -3,22 +3,26 @@
 There is one line per document, {"id": …, "contents": "", "vector": {term: impact, …}}, and an encoder.yaml with the
 settings used, so that the Pyserini plugin encodes queries and further documents in the same way.
 
-Joint impacts also contain the BM25 weights of words, under names that begin with `bm25:`, quantized with their own
-range. Query weights balance both parts (see vectors.queries), so that one search scores alpha * BM25 + SPLADE. Words
-are not pruned: they are few, and the relation of their impacts to SPLADE's depends on the query. By default, alpha is
-estimated without labels, so that both parts have the same spread of scores:
+Joint impacts also contain the BM25 weights of words, under names that begin with `bm25:`, and maybe those of n-grams
+(`gram:`), quantized with their own range. Query weights balance both parts (see vectors.queries), so that one search
+scores alpha * BM25 + SPLADE. Words are not pruned: they are few, and the relation of their impacts to SPLADE's depends
+on the query. By default, alpha is estimated without labels, so that both parts have the same spread of scores:
 
     alpha = mean over queries of deviation(SPLADE's top scores) / mean over queries of deviation(BM25's top scores)
 
 Queries are spans of documents, with the top 100 scores each; BM25 is without expansion. (The mean of the ratios is not
 usable: a query that matches a handful of documents makes it explode.)
+
+Impacts of words alone have no vectors, and the encoder `words`, whose vocabulary has no word pieces.
 """
 
 import json
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +30,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact, files
-from cai_pyserini.core.config import WORD, EncoderConfig, Joint, encoder_yaml, load_encoder
+from cai_pyserini.core.config import EncoderConfig, Joint, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.text import normalized
@@ -62,47 +66,56 @@ class WrittenShard(NamedTuple):
 
 
 class Terms(Sequence[str]):
-    """The names of the columns of impacts: the tokens of a vocabulary, then words, possibly millions."""
+    """The names of the columns of impacts: the tokens of a vocabulary, then possibly millions, with prefixes."""
 
-    def __init__(self, tokens: Sequence[str], words: Sequence[str]):
-        self._tokens, self._words = tokens, words
+    def __init__(self, tokens: Sequence[str], others: Sequence[tuple[str, Sequence[str]]]):
+        self.tokens, self._parts = tokens, [("", tokens), *others]
+        self._starts = [*accumulate((len(names) for _, names in self._parts), initial=0)]
 
     def __len__(self) -> int:
-        return len(self._tokens) + len(self._words)
+        return self._starts[-1]
 
     def __getitem__(self, column: Any) -> Any:
-        word = range(len(self))[column] - len(self._tokens)
-        return self._tokens[column] if word < 0 else WORD + self._words[word]
+        place = range(len(self))[column]
+        part = bisect_right(self._starts, place) - 1
+        prefix, names = self._parts[part]
+        return prefix + names[place - self._starts[part]]
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._tokens
-        yield from (WORD + word for word in self._words)
+        return (prefix + name for prefix, names in self._parts for name in names)
 
 
 @dataclass(frozen=True)
 class Impacts:
-    """The impacts of a collection; joint ones with `bm25`.
+    """The impacts of a collection; joint ones with `bm25`, and of words alone without vectors.
 
     Iterating yields int32 impacts (documents, columns), shard by shard. The columns are `terms`: the tokens of the
     vocabulary, then the words.
     """
 
-    vectors: Vectors
+    vectors: Vectors | None
     weighting: Weighting
     terms: Terms
     bm25: Bm25 | None = None
 
+    @property
+    def counted(self) -> Vectors:
+        """What has the same documents and shards."""
+        return _counted(self.vectors, self.bm25)
+
     def __iter__(self) -> Iterator[Shard]:
-        return (self.shard(number)[0] for number in range(self.vectors.shards))
+        return (self.shard(number)[0] for number in range(self.counted.shards))
 
     def shard(self, number: int) -> tuple[Shard, np.ndarray]:
         """A shard of impacts, and Quantizer.loss of its SPLADE weights."""
-        config, words = self.weighting.config, None
-        shard = self._passages(self.vectors.shard, number)
-        if self.bm25 and config.joint:
-            words = self._passages(self.bm25.shard, number)
-            if words.ids != shard.ids:
-                raise different_documents(self.vectors, self.bm25.counts)
+        words = self._passages(self.bm25.shard, number) if self.bm25 and self.weighting.config.joint else None
+        if self.vectors:
+            shard = self._passages(self.vectors.shard, number)
+        else:
+            ids = words.ids if words else []
+            shard = Shard(ids, csr_matrix((len(ids), len(self.terms.tokens)), dtype=np.float32))
+        if words and self.bm25 and words.ids != shard.ids:
+            raise different_documents(self.counted, self.bm25.counts)
         impacts, loss = self.weighting.impacts(shard.vectors, words and words.vectors, shard.ids)
         return Shard(shard.ids, impacts), loss
 
@@ -144,60 +157,73 @@ def json_vectors(ids: Sequence[str], impacts: csr_matrix, terms: Sequence[str]) 
     return lines
 
 
-def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = None) -> Impacts:
+def _counted(vectors: Vectors | None, bm25: Bm25 | None) -> Vectors:
+    if counted := vectors or (bm25 and bm25.counts):
+        return counted
+    raise ValueError("neither vectors nor words")
+
+
+def open_impacts(vectors: Vectors | None, config: EncoderConfig, bm25: Bm25 | None = None) -> Impacts:
     """The impacts of vectors and words with the settings of an encoder.yaml written by this stage."""
     tokenizer = EncoderModel(config).tokenizer
-    terms = Terms(tokenizer.terms, bm25.words if bm25 else ())
+    terms = Terms(tokenizer.terms, bm25.terms if bm25 else ())
     return Impacts(vectors, Weighting(config, idf_weights(config, tokenizer.vocabulary)), terms, bm25)
 
 
-def impacts_of_index(index: Path, vectors: Path, words: Path | None, near_words: Path | None) -> Impacts:
-    """The impacts of an index, recomputed from its vectors and, if it is joint, its words and those near. Raises
-    CaiError if the index was made from other inputs."""
-    raw, config = Vectors(vectors), load_encoder(str(index))
-    bm25 = _bm25_of_index(config, words, near_words)
+def impacts_of_index(
+    index: Path, vectors: Path | None, words: Path | None, near_words: Path | None = None, grams: Path | None = None
+) -> Impacts:
+    """The impacts of an index, recomputed from its vectors and, if it is joint, its words, those near, and n-grams.
+    Raises CaiError if the index was made from other inputs."""
+    raw, config = Vectors(vectors) if vectors else None, load_encoder(str(index))
+    bm25 = _bm25_of_index(config, words, near_words, grams)
     recorded, current = artifact.require(index, "index").stats["made_from"], _inputs(raw, config, bm25)
     if changed := [name for name, digest in current.items() if digest != recorded.get(name)]:
         raise CaiError(f"{index} was made from other {changed[0]} than the current ones: make impacts and index again")
     return open_impacts(raw, config, bm25)
 
 
-def _inputs(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None) -> dict[str, Any]:
+def _inputs(vectors: Vectors | None, config: EncoderConfig, bm25: Bm25 | None) -> dict[str, Any]:
     """The digests of the inputs of impacts."""
     return {
-        "vectors": vectors.manifest.digest,
+        "vectors": vectors and vectors.manifest.digest,
         "idf": idf_digest(config.idf_folder),
         "words": bm25 and bm25.counts.manifest.digest,
         "expansion": bm25 and bm25.near_vectors and bm25.near_vectors.manifest.digest,
+        "grams": bm25 and bm25.of_grams and bm25.of_grams.counts.manifest.digest,
     }
 
 
-def _bm25_of_index(config: EncoderConfig, words: Path | None, near_words: Path | None) -> Bm25 | None:
+def _bm25_of_index(
+    config: EncoderConfig, words: Path | None, near_words: Path | None, grams: Path | None
+) -> Bm25 | None:
     """The words and BM25 parameters of the joint index with the encoder `config`; None if it is not joint."""
     joint = config.joint
     if joint is None or words is None:
         return None
     used = near_words if joint.expanded else None
-    return Bm25(words, joint.bm25, near_words=used, documents_only=joint.documents_only)
+    return Bm25(words, joint.bm25, None, used, joint.documents_only, grams if joint.grams else None)
 
 
 def write_impacts(
-    vectors: Vectors,
+    vectors: Vectors | None,
     config: EncoderConfig,
     output: Path,
     bm25: Bm25 | None = None,
     encoder: EncoderModel | None = None,
     threads: int = 0,
 ) -> Path:
-    """Write the impacts of a collection as JSON vectors, one file per shard; joint ones with `bm25`.
+    """Write the impacts of a collection as JSON vectors, one file per shard; joint ones with `bm25`, and of words alone
+    without vectors.
 
     `encoder`, the encoder of the vectors, encodes the spans from which alpha is estimated; pass one whose model is
     already loaded, if there is one. At most `threads` processes write; 0 means one per processor. Raises CaiError for
     dense vectors, for vectors of another encoder, and for words of other documents.
     """
-    own = EncoderModel(config)
+    own = EncoderModel(config, precision="float32")
     encoder = encoder or own
     _require_fitting(vectors, own, bm25)
+    counted = _counted(vectors, bm25)
     inputs, words = _inputs(vectors, config, bm25), {}
     if bm25:
         words = bm25.parameters._asdict() | {"alpha": bm25.alpha, "documents_only": bm25.documents_only}
@@ -209,21 +235,21 @@ def write_impacts(
         opened = open_impacts(vectors, config, bm25)
         used = _with_ranges(opened, encoder)
         impacts = replace(opened, weighting=Weighting(used, opened.weighting.idf))
-        count = processes_for(vectors.shards, MIN_SHARDS, threads)
-        numbers = [range(vectors.shards * i // count, vectors.shards * (i + 1) // count) for i in range(count)]
+        count = processes_for(counted.shards, MIN_SHARDS, threads)
+        numbers = [range(counted.shards * i // count, counted.shards * (i + 1) // count) for i in range(count)]
         with spread(partial(Impacts.write, impacts, folder), numbers) as shards:
-            written = sorted(shard_progress(shards, len(vectors), f"impacts {output.name}"))
-        artifact.require_count(vectors.folder, sum(shard.documents for shard in written), len(vectors))
+            written = sorted(shard_progress(shards, len(counted), f"impacts {output.name}"))
+        artifact.require_count(counted.folder, sum(shard.documents for shard in written), len(counted))
         files.write_text(folder / "encoder.yaml", encoder_yaml(used, output))
         return {
-            "vectors": len(vectors),
-            "shards": vectors.shards,
+            "vectors": len(counted),
+            "shards": counted.shards,
             "nonzeros": sum(shard.nonzeros for shard in written),
             "document_scale": impacts.weighting.quantizer.scale,
             "loss": loss_stats(sum((shard.loss for shard in written), np.zeros(5))),
             "alpha": used.joint and used.joint.alpha,
-            "encoder": vectors.encoder,
-            "documents_digest": vectors.documents_digest,
+            "encoder": vectors.encoder if vectors else own.identity("documents"),
+            "documents_digest": counted.documents_digest,
             "made_from": inputs,
             "settings": used.shaping("vectors", "impacts", defaults=True),
         }
@@ -235,33 +261,33 @@ def write_impacts(
     return output
 
 
-def _require_fitting(vectors: Vectors, encoder: EncoderModel, bm25: Bm25 | None) -> None:
-    vectors.require("splade", "index them with `index dense`")
-    encoder.require_identity(vectors.encoder, vectors.folder)
-    if bm25:
-        require_same_documents(vectors, bm25.counts)
-    elif encoder.config.keep_terms == 0:
-        raise CaiError(
-            "keep_terms: 0 leaves nothing of SPLADE: give words too, as for a joint index, which then has BM25 alone"
-        )
+def _require_fitting(vectors: Vectors | None, encoder: EncoderModel, bm25: Bm25 | None) -> None:
+    if vectors:
+        vectors.require("splade", "index them with `index dense`")
+        encoder.require_identity(vectors.encoder, vectors.folder)
+        if bm25:
+            require_same_documents(vectors, bm25.counts)
+        elif encoder.config.keep_terms == 0:
+            raise CaiError("keep_terms: 0 leaves nothing of SPLADE: give words too, which make an index of BM25 alone")
 
 
 def _with_ranges(impacts: Impacts, encoder: EncoderModel) -> EncoderConfig:
     """The settings of impacts, with the ranges that quantize them, and alpha."""
     vectors, bm25, config, idf = impacts.vectors, impacts.bm25, impacts.weighting.config, impacts.weighting.idf
-    document_weights = (weighted(shard.vectors, idf) for shard in vectors)
-    used = config.replace(range=config.range or largest_weight(document_weights, vectors.folder), joint=None)
-    if bm25 is None:
-        return used
-    joint = Joint(
-        alpha=estimate_alpha(vectors, idf, bm25, encoder),
-        range=largest_weight((shard.vectors for shard in bm25.shards()), bm25.folder),
-        **bm25.parameters._asdict(),
-        language=bm25.language,
-        expanded=bm25.near_words is not None,
-        documents_only=bm25.documents_only,
-    )
-    return used.replace(joint=joint)
+    used, joint = config.replace(joint=None), None
+    if bm25:
+        joint = Joint(
+            alpha=estimate_alpha(vectors, idf, bm25, encoder) if vectors else {"bow": 1.0},
+            range=largest_weight((shard.vectors for shard in bm25.shards()), bm25.folder),
+            **bm25.parameters._asdict(),
+            language=bm25.language,
+            expanded=bm25.near_words is not None,
+            documents_only=bm25.documents_only,
+            grams=bm25.grams is not None,
+        )
+    if vectors and not config.range:
+        used = used.replace(range=largest_weight((weighted(shard.vectors, idf) for shard in vectors), vectors.folder))
+    return used.replace(joint=joint, range=used.range or (joint and joint.range))
 
 
 def largest_weight(vectors: Iterable[csr_matrix], source: object) -> float:
@@ -284,8 +310,11 @@ def estimate_alpha(
     if not spans:
         return _default_alpha(kinds, "short")
     queries = {kind: encode_queries(encoder, [text for text, _ in spans], kind) for kind in kinds}
-    words = term_matrix([counts for _, counts in spans], bm25.words)
-    shards = zip(shard_progress(vectors, len(vectors), "alpha"), replace(bm25, near_words=None).shards(), strict=True)
+    words, own_words = (
+        term_matrix([counts for _, counts in spans], bm25.words),
+        replace(bm25, near_words=None, grams=None),
+    )
+    shards = zip(shard_progress(vectors, len(vectors), "alpha"), own_words.shards(), strict=True)
     documents = ((weighted(shard.vectors, weights), word_shard.vectors) for shard, word_shard in shards)
     return balanced_alpha(queries, words, documents)
 

@@ -135,7 +135,7 @@ def test_the_main_way_is_that_of_the_documentation_and_short() -> None:
     table = page.partition("## The main way")[2].partition("What else")[0]
     files = re.findall(r"\]\(\.\./\.\./cai_pyserini/(\w+/\w+)\.py\)", table)
     assert [file.replace("/", ".") for file in files] == [*MAIN_WAY]
-    assert sum(len((PACKAGE / f"{file}.py").read_text(encoding="utf-8").splitlines()) for file in files) < 5400
+    assert sum(len((PACKAGE / f"{file}.py").read_text(encoding="utf-8").splitlines()) for file in files) < 5500
 
 
 @pytest.mark.parametrize("module", MAIN_WAY)

