@@ -11,9 +11,9 @@ words from the expand stage.
 
 n-grams of words are further terms, with a BM25 of their own: their own `length`, average and N, and no expansion.
 
-Translated words (vectors.translations) have weights by their expected counts and document frequencies. A word that is
-also the document's own has the larger weight of both, so that searches in the language of the documents stay as they
-are.
+Translated words (vectors.translations) have weights by their expected counts and document frequencies, and the 400 with
+the largest weights are kept. A word that is also the document's own has the larger weight of both, so that searches in
+the language of the documents stay as they are.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,12 +28,13 @@ from scipy.sparse import csr_matrix, diags_array, hstack, load_npz
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import BM25, ENGLISH, GRAM, WORD, Bm25Parameters, Language
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.rows import with_data
+from cai_pyserini.models.rows import largest, with_data
 from cai_pyserini.vectors.shards import Shard, Vectors, different_documents, require_same_documents, shard_progress
 from cai_pyserini.vectors.translations import FILE
 
 ASSOCIATED_FACTOR = 0.6  # scales weights of associated words, whose spread is about that of BM25's
 NEIGHBOUR_FACTOR = 0.6  # neighbours' words per own word of a document
+TRANSLATED_WORDS = 400  # per document, those with the largest weights
 EXACT_LENGTHS = 24  # Lucene's SmallFloat.intToByte4 stores smaller lengths unchanged, and encodes length - 24 otherwise
 
 
@@ -164,7 +165,8 @@ class WordWeighting:
         weights = weights_of(counts, relative, self.idf, self.parameters)
         if self.translations is not None and self.translated_idf is not None:
             expected = own[:, : self.translations.shape[0]] @ self.translations
-            weights = weights.maximum(weights_of(expected, relative, self.translated_idf, self.parameters))
+            translated = weights_of(expected, relative, self.translated_idf, self.parameters)
+            weights = weights.maximum(largest(translated, TRANSLATED_WORDS))
         return weights if associated is None else csr_matrix(weights + ASSOCIATED_FACTOR * associated)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -9,13 +10,16 @@ import pytest
 
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.collections.contract import Collection
+from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.collections.spans import SPANS_PER_TEXT, random_span, words_of
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import Language
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import words as stage
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.indexes.words import count_words
+from cai_pyserini.vectors.bm25 import Bm25
 from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import corpus_of, json_lines, stage_command
 from tests.indexes.stock import reader
@@ -160,3 +164,51 @@ def test_spans_in_scripts_without_spaces_have_as_many_characters_as_others_have_
         assert max(map(len, found)) < 2 * 12 + 4  # with vowel signs, or the letters of BERT
     spaced = random_span("six words  of\nthree letters each", random.Random(1), "de")
     assert spaced in ("six words", "words of", "of three", "three letters", "letters each")
+
+
+GLOSSARY = "de\tKrebs\tcancer\nde\tKrebszellen\tcancer cells\nes\tcáncer\tcancer\nja\t癌\tcancer\n"
+
+
+def with_glossary(folder: Path, tmp_path: Path, text: str) -> Path:
+    """A YAML file of a collection with a glossary beside it."""
+    (tmp_path / "glossary.tsv").write_text(text, encoding="utf-8")
+    config = tmp_path / "collection.yaml"
+    config.write_text(f"source: {folder.resolve()}\nglossary: glossary.tsv\n", encoding="utf-8")
+    return config
+
+
+def test_queries_in_the_languages_of_a_glossary_find_documents(tmp_path: Path) -> None:
+    """By words that no document has, in languages that queries are analysed in."""
+    texts = {"a": "cells of lung cancer", "b": "lung function in athletes", "c": "the cancer of crabs"}
+    corpus_of(tmp_path / "documents", texts)
+    config = with_glossary(tmp_path / "documents", tmp_path, GLOSSARY)
+    assert main(["--collection", str(config), "--output", str(tmp_path / "words")]) in (None, 0)
+    names = (tmp_path / "words" / "words.txt").read_text(encoding="utf-8").split()
+    stats = artifact.require(tmp_path / "words", "words").stats
+    assert stats["query_language"] == "de+en+es+ja" and stats["words"] < len(names) and "癌" in names[stats["words"] :]
+    weights = {
+        id: {names[column] for column in row.nonzero()[0]}
+        for shard in Bm25(tmp_path / "words").shards()
+        for id, row in zip(shard.ids, shard.vectors.toarray(), strict=True)
+    }
+    for language, text in (("de", "Krebs"), ("es", "cáncer"), ("ja", "癌")):
+        (word,) = Analyzer(language)(text)
+        assert [id for id, words in weights.items() if word in words] == ["a", "c"], text
+    assert Bm25(tmp_path / "words").language == "de+en+es+ja"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("de\tKrebs\tcancer\nde Krebs cancer\n", "glossary.tsv:2: should be a language, a text and its translation"),
+        ("de\tKrebs\t \n", "glossary.tsv:1: should be a language, a text and its translation"),
+        ("en\tcancer\tcancer\n", "glossary.tsv:1: the language of the text is 'en'"),
+        ("ger\tKrebs\tcancer\n", "glossary.tsv:1: the language of the text is 'ger'"),
+        ("\n", "glossary.tsv is empty"),
+    ],
+)
+def test_broken_glossaries_name_the_line(tiny: Path, tmp_path: Path, text: str, message: str) -> None:
+    config = with_glossary(tiny, tmp_path, text)
+    with pytest.raises(CaiError, match=re.escape(message)):
+        count_words(load_collection(str(config)), tmp_path / "words")
+    assert not (tmp_path / "words").exists()
