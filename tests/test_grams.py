@@ -116,3 +116,20 @@ def test_stages_make_the_same(run: Path, tmp_path: Path) -> None:
         impact(["--output", impacts])
     with pytest.raises(CaiError, match="--grams has no effect without --words"):
         impact(["--vectors", words, "--grams", parts, "--output", impacts])
+
+
+def test_a_glossary_finds_documents_by_queries_in_another_language(tmp_path: Path) -> None:
+    """The fault: translations that are in the counts do not reach the index, or queries are not split in their
+    language. Own words and their ranking stay."""
+    corpus_of(tmp_path / "corpus", DOCUMENTS)
+    (tmp_path / "glossary.tsv").write_text(
+        "en\tkeys\tHaustürschlüssel\nen\tthe keys\tder Schlüssel\n", encoding="utf-8"
+    )
+    (tmp_path / "german.yaml").write_text("source: corpus\nlanguage: de\nglossary: glossary.tsv\n", encoding="utf-8")
+    beir([str(tmp_path / "german.yaml"), "--output", str(tmp_path / "run"), "--systems", TITLE])
+    engine = Run(tmp_path / "run").open(TITLE)
+    assert engine.search("Where are the keys that I lost?", 1)[0].id == "key"
+    assert [hit.id for hit in engine.search("Schlüssel", 5)] == ["key", "lock"]
+    index = tmp_path / "run" / "indexes" / TITLE
+    queries = word_queries(load_encoder(str(index)))
+    assert queries and stock.search(index, queries.impacts("the keys"))[0][0][0] == "key"
