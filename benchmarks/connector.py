@@ -1,14 +1,14 @@
-"""Queries in any language to the joint index of an English collection, without words or models of that language.
+"""Queries in any language to the SPLADE index of an English collection, without words or models of that language.
 
-A regression learns, from a multilingual dense encoder's vector of a text, the query with which the index is searched
-for the English text: weights of SPLADE's word pieces and of BM25's words,
+A connector (after MILCO, Nguyen et al. 2025) puts a learned layer t between the token states h_i of a frozen
+multilingual encoder and the frozen decoder E, c of an English SPLADE; the state of the text as a whole, x, is one more:
 
-    q = W f(x),   f(x) = [x; relu(R x + b)],   R random, W by ridge regression
+    w_v = max over i of log(1 + relu(<e_v, t(h_i, x)> + c_v)),    t(h, x) = LayerNorm(C GELU(A h + B x) + D h)
 
-It is trained on the English titles of the collection, then also on pairs of other texts (--pairs: lines of language,
-text and English, such as the entries of dictionaries) and on names of other terms. Measured with names of HPO's terms
-(--names: LANGUAGE.tsv, lines of id and name) that were never trained on, nor any other name of these terms but, in the
-collection, their English titles.
+It is trained on the English titles of the collection, with the SPLADE vectors of the same titles as targets, then also
+on names of other terms and pairs of other texts (--pairs: lines of language, text and English, such as the entries of
+dictionaries). Measured with names of HPO's terms (--names: LANGUAGE.tsv, lines of id and name) that were never trained
+on, nor any other name of these terms but their English titles.
 """
 
 from collections.abc import Sequence
@@ -19,24 +19,26 @@ from typing import Any, NamedTuple
 
 import harness
 import numpy as np
-from scipy.linalg import solve
-from scipy.sparse import csr_matrix, hstack
+import torch
+from scipy.sparse import csr_matrix, diags, vstack
+from torch import nn
 
 from cai_pyserini.collections.hpo import Hpo
-from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import load_encoder
-from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.models.encoder import EncoderModel
+from cai_pyserini.models.idf import Idf
+from cai_pyserini.models.splade import load_masked_lm
 from cai_pyserini.runs.seeds import over_seeds
 from cai_pyserini.runs.significance import p_text
-from cai_pyserini.vectors.queries import WordQueries
 
-FEATURES, GAIN = 2000, 6.0
-RIDGE = 1e-3  # of the mean variance of the features
-KEPT = 24, 10  # word pieces and words of a query
-BLOCK = 8192  # texts at a time
+LENGTH = 24  # tokens of a text
+HIDDEN, DROPOUT, RATE, WARM_UP, BATCH = 512, 0.1, 2e-3, 200, 64
+PIECES = 1500  # random word pieces of a batch, besides those of its targets
+NEAR, NEGATIVES, TEMPERATURE = 8, 2, 2.0  # documents that a target finds first; of these, how many in a batch
+DEAD = 0.3  # slope of a logit below 0 whose target is above
+KEPT = 32  # word pieces of a query
+BLOCK = 512  # texts at a time
 QUERIES = 500  # names per language
-Sums = tuple[np.ndarray, np.ndarray]
 
 
 class Pair(NamedTuple):
@@ -46,114 +48,202 @@ class Pair(NamedTuple):
     english: str
 
 
-class Index:
-    """A joint index, as a matrix of impacts (documents, terms); its first `pieces` terms are SPLADE's."""
-
-    def __init__(self, impacts: Path):
-        self.encoder = EncoderModel(load_encoder("splade-tiny"), "cpu", "bfloat16")
-        self.words = WordQueries(Analyzer(), load_encoder(str(impacts / "encoder.yaml")))
-        self.scale, self.pieces = self.words.config.query_scale, len(self.encoder.tokenizer)
-        terms = {term: place for place, term in enumerate(self.encoder.tokenizer.terms)}
-        self.ids, values, columns, starts = list[str](), list[int](), list[int](), [0]
-        for file in sorted(impacts.glob("*.jsonl")):
-            for _, document in jsonl.read(file, ["id"]):
-                self.ids.append(document["id"])
-                values += document["vector"].values()
-                columns += (terms.setdefault(term, len(terms)) for term in document["vector"])
-                starts.append(len(values))
-        self.terms = terms
-        self.impacts = csr_matrix((np.array(values, np.float32), columns, starts), (len(self.ids), len(terms)))
-
-    def queries(self, texts: Sequence[str]) -> csr_matrix:
-        """The weights of English texts as queries (texts, terms)."""
-        values, columns, starts = list[float](), list[int](), [0]
-        for text in texts:
-            known = {word: impact for word, impact in self.words.impacts(text).items() if word in self.terms}
-            values += (impact / self.scale for impact in known.values())
-            columns += (self.terms[word] - self.pieces for word in known)
-            starts.append(len(values))
-        words = csr_matrix((values, columns, starts), (len(texts), len(self.terms) - self.pieces), dtype=np.float32)
-        return hstack([self.encoder.load("documents").encode(texts, 64), words], format="csr")
-
-
-def ndcg(queries: csr_matrix, documents: csr_matrix, relevant: Sequence[int]) -> np.ndarray:
-    """nDCG@10 of queries, by impacts (queries or documents, terms); each has one relevant document, given by its row.
-    Ties keep the order of documents."""
-    places = np.array(relevant)
-    scores = (queries @ documents.T).toarray()
-    own = scores[np.arange(len(scores)), places][:, None]
-    ranks = (scores > own).sum(1) + ((scores == own) & (np.arange(documents.shape[0]) < places[:, None])).sum(1)
-    return np.where((ranks < 10) & (own[:, 0] > 0), 1 / np.log2(ranks + 2), 0)
-
-
-class Vectors:
-    """Vectors of texts by multilingual-e5-small, as queries. Each is encoded once and kept in a file."""
+class States:
+    """Token states of multilingual-e5-small, without those of the prompt, and vectors of texts, as queries. Each text
+    is encoded once and kept in a file."""
 
     def __init__(self, file: Path, texts: Sequence[str]):
-        self.rows = dict[str, int]()
-        self.vectors: np.ndarray = np.zeros((0, 384), np.float32)
-        if file.exists():
-            stored = np.load(file)
-            self.rows, self.vectors = (
-                {text: row for row, text in enumerate(stored["texts"].tolist())},
-                stored["vectors"],
-            )
-        if new := [text for text in dict.fromkeys(texts) if text not in self.rows]:
-            config = load_encoder("e5-small").replace(document_prompt="query: ")
-            encoded = EncoderModel(config, "cpu", "bfloat16").load("documents").encode(new, 48)
-            self.rows |= {text: row for row, text in enumerate(new, len(self.rows))}
-            self.vectors = np.vstack([self.vectors, encoded])
-            np.savez(file, texts=np.array([*self.rows]), vectors=self.vectors)
+        stored: dict[str, Any] = dict(np.load(file)) if file.exists() else {}
+        known = set(stored["texts"].tolist()) if stored else set()
+        if new := [text for text in dict.fromkeys(texts) if text not in known]:
+            encoded = encode(new)
+            stored = {key: np.concatenate([stored[key], encoded[key]]) if stored else encoded[key] for key in encoded}
+            np.savez(file, **stored)
+        self.rows = {text: row for row, text in enumerate(stored["texts"].tolist())}
+        self.states, self.vectors = torch.from_numpy(stored["states"]), torch.from_numpy(stored["vectors"])
+        self.lengths = torch.from_numpy(stored["lengths"])
+        self.starts = self.lengths.cumsum(0) - self.lengths
 
-    def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        return self.vectors[[self.rows[text] for text in texts]]
+    def standardize(self, english: Sequence[str], others: Sequence[Sequence[str]]) -> None:
+        """Remove the directions in which the means of other languages differ from English, and scale by English."""
 
-    def remove_languages(self, english: Sequence[str], others: Sequence[Sequence[str]]) -> None:
-        """Remove the directions in which the means of texts in other languages differ from the mean of English ones."""
-        differences = [self(texts).mean(0) - self(english).mean(0) for texts in others]
-        basis = np.linalg.qr(np.array(differences).T)[0]
-        self.vectors = self.vectors - self.vectors @ basis @ basis.T
-        self.vectors /= np.linalg.norm(self.vectors, axis=1, keepdims=True)
+        def tokens(texts: Sequence[str]) -> torch.Tensor:
+            rows = [self.rows[text] for text in texts]
+            return torch.cat([self.states[self.starts[row] :][: self.lengths[row]] for row in rows]).float()
+
+        def vectors(texts: Sequence[str]) -> torch.Tensor:
+            return self.vectors[[self.rows[text] for text in texts]]
+
+        own = tokens(english[:2000])
+        self.mean, self.scale = own.mean(0), own.std(0)
+        self.basis = torch.linalg.qr(torch.stack([tokens(texts).mean(0) - self.mean for texts in others]).T)[0]
+        mean = vectors(english).mean(0)
+        basis = torch.linalg.qr(torch.stack([vectors(texts).mean(0) - mean for texts in others]).T)[0]
+        self.vectors = nn.functional.normalize(self.vectors - self.vectors @ basis @ basis.T, dim=1)
+        self.scaled = (self.vectors - vectors(english).mean(0)) / vectors(english).std()
+
+    def __call__(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Token states (texts, tokens, 384) and their mask, and states of texts (texts, 384)."""
+        place = torch.arange(int(self.lengths[rows].max()))
+        mask = place < self.lengths[rows, None]
+        states = self.states[(self.starts[rows, None] + place).clamp(max=len(self.states) - 1)] - self.mean
+        return (states - states @ self.basis @ self.basis.T) / self.scale, mask, self.scaled[rows]
 
 
-class Connector:
-    """The regression. It is solved from the sums of its normal equations, which add up over sources of pairs."""
+@torch.inference_mode()
+def encode(texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """The texts, their numbers of tokens, states (tokens of all texts, 384) in float16, and vectors (texts, 384)."""
+    dense = EncoderModel(load_encoder("e5-small").replace(document_prompt="query: "), "cpu").load("documents")
+    tokens = dense.token_ids(texts, LENGTH + 5)
+    first = len(dense.token_ids(["x"], LENGTH).ids[0]) - 2  # tokens before the text
+    states: list[np.ndarray] = [np.zeros((0, 384), np.float16)] * len(texts)
+    vectors = np.zeros((len(texts), 384), np.float32)
 
-    def __init__(self, vectors: Vectors, mean: np.ndarray, seed: int):
-        draw = np.random.default_rng(seed)
-        self.vectors, self.mean = vectors, mean
-        self.random = (GAIN * draw.normal(size=(len(mean), FEATURES))).astype(np.float32)
-        self.bias = draw.uniform(-1, 1, FEATURES).astype(np.float32)
+    def run(ids: torch.Tensor, mask: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+        hidden = dense.transformer(ids, mask).last_hidden_state.float()
+        mean = nn.functional.normalize((hidden * mask[..., None]).sum(1), dim=1)
+        return hidden.half().numpy(), mean.numpy()
 
-    def features(self, texts: Sequence[str]) -> np.ndarray:
-        """f(x) and a constant, float32 (texts, width + FEATURES + 1)."""
-        x = self.vectors(texts) - self.mean
-        random = np.maximum(x @ self.random + self.bias, 0) / np.sqrt(FEATURES)
-        return np.hstack([4 * x, random, np.ones((len(x), 1))]).astype(np.float32)
+    for positions, (hidden, mean) in dense.transformer.map_batches(run, tokens, 64):
+        vectors[positions] = mean
+        for position, of_text in zip(positions.tolist(), hidden, strict=True):
+            states[position] = of_text[first : len(tokens.ids[position]) - 1]
+    lengths = np.array([len(of_text) for of_text in states])
+    return {"texts": np.array(texts), "lengths": lengths, "states": np.concatenate(states), "vectors": vectors}
 
-    def sums(self, pairs: Sequence[Pair], queries: csr_matrix) -> Sums:
-        """F'F and F'Q of pairs with the queries Q (pairs, terms) of their English texts."""
-        products, targets = 0.0, 0.0
-        for start in range(0, len(pairs), BLOCK):
-            block = self.features([pair.text for pair in pairs[start : start + BLOCK]])
-            products = products + block.T @ block
-            targets = targets + block.T @ queries[start : start + BLOCK]
-        return np.asarray(products), np.asarray(targets)
 
-    def solve(self, sources: Sequence[Sums]) -> np.ndarray:
-        """W' (features, terms) of sources together."""
-        products, targets = (sum(part).astype(float) for part in zip(*sources, strict=True))
-        count = products[-1, -1]
-        variances = products.diagonal() / count - np.square(products[-1] / count)
-        products[np.diag_indices(len(products) - 1)] += RIDGE * count * variances.mean()  # not of the constant
-        return solve(products, targets, assume_a="pos")
+class Decode(torch.autograd.Function):
+    """The largest logit (texts, pieces) over states t (texts, states, width). Only it has a gradient, and few of the
+    pieces have one, so that the backward pass costs next to nothing."""
 
-    def queries(self, weights: np.ndarray, texts: Sequence[str], pieces: int) -> np.ndarray:
-        """The queries of texts (texts, terms): the largest weights of word pieces, and of words."""
-        found = np.maximum(self.features(texts) @ weights, 0)
-        for part, kept in zip((found[:, :pieces], found[:, pieces:]), KEPT, strict=True):
-            part[part <= -np.partition(-part, kept, 1)[:, kept, None]] = 0
-        return found
+    @staticmethod
+    def forward(ctx: Any, t: torch.Tensor, mask: torch.Tensor, decoder: torch.Tensor, bias: torch.Tensor) -> Any:
+        logits, winners = (t @ decoder.T).masked_fill_(~mask[..., None], -1e4).max(1)
+        ctx.save_for_backward(winners, decoder)
+        ctx.shape = t.shape
+        return logits + bias
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        winners, decoder = ctx.saved_tensors
+        texts, pieces = gradient.nonzero(as_tuple=True)
+        places = texts * ctx.shape[1] + winners[texts, pieces]
+        values = gradient[texts, pieces][:, None] * decoder[pieces]
+        return values.new_zeros(ctx.shape).view(-1, ctx.shape[2]).index_add_(0, places, values).view(ctx.shape), *[
+            None
+        ] * 3
+
+
+class Layer(nn.Module):
+    """t: states of width 384 to those that a decoder of this width reads."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.token, self.text, self.whole = (nn.Linear(384, HIDDEN) for _ in range(3))
+        self.out, self.whole_out, self.skip = nn.Linear(HIDDEN, width), nn.Linear(HIDDEN, width), nn.Linear(384, width)
+        self.norm, self.drop = nn.LayerNorm(width), nn.Dropout(DROPOUT)
+
+    def forward(
+        self, states: torch.Tensor, mask: torch.Tensor, text: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """t of the states (texts, tokens, 384) and of the text's (texts, 384): (texts, tokens + 1, width), and mask."""
+        hidden = nn.functional.gelu(self.token(states) + self.text(text)[:, None])
+        whole = self.whole_out(nn.functional.gelu(self.whole(text)))
+        t = torch.cat([self.out(self.drop(hidden)) + self.skip(states), whole[:, None]], 1)
+        return self.norm(t), nn.functional.pad(mask, (0, 1), value=True)
+
+
+class Teacher:
+    """English texts, of which the first are the documents' titles, as queries and with IDF as documents: SPLADE's
+    vectors (texts, pieces that occur in any), and the rows of the decoder for these pieces."""
+
+    def __init__(self, texts: Sequence[str], titles: int, contents: Sequence[str]):
+        encoder = EncoderModel(load_encoder("splade-tiny"), "cpu")
+        model = encoder.load("documents")
+        vectors = model.encode(texts, 64)
+        used = np.unique(vectors.indices)
+        self.rows = {text: row for row, text in reversed([*enumerate(texts)])}
+        self.queries = csr_matrix(vectors[:, used])
+        self.weighted = csr_matrix(self.queries @ diags(Idf.count(contents, encoder.tokenizer).weights()[used]))
+        self.documents = self.weighted[:titles]
+        decoder = load_masked_lm(encoder.checkpoint)[1]
+        self.decoder, self.bias = decoder.weight.detach()[used], decoder.bias.detach()[used]
+        self.near = np.zeros((len(texts), NEAR), int)
+        for start in range(0, len(texts), BLOCK):
+            scores = (self.queries[start : start + BLOCK] @ self.documents.T).toarray()
+            self.near[start : start + BLOCK] = np.argpartition(-scores, NEAR, 1)[:, :NEAR]
+
+
+def dense_rows(matrix: csr_matrix, columns: np.ndarray) -> torch.Tensor:
+    """Rows of a sparse matrix, restricted to sorted columns, as float32 (rows, columns)."""
+    found = torch.zeros(matrix.shape[0], len(columns))
+    places = np.searchsorted(columns, matrix.indices)
+    kept = columns[np.minimum(places, len(columns) - 1)] == matrix.indices
+    found[np.repeat(np.arange(len(found)), np.diff(matrix.indptr))[kept], places[kept]] = torch.from_numpy(
+        matrix.data[kept].astype(np.float32)
+    )
+    return found
+
+
+def train(states: States, teacher: Teacher, pairs: Sequence[Pair], steps: int, seed: int) -> Layer:
+    """A layer trained by the squared error of weights, and the divergence of scores from the teacher's."""
+    torch.manual_seed(seed)
+    draw = np.random.default_rng(seed)
+    layer = Layer(teacher.decoder.shape[1])
+    optimizer = torch.optim.AdamW(layer.parameters(), RATE, (0.9, 0.98))
+    warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / WARM_UP, total_iters=WARM_UP)
+    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, steps - WARM_UP))
+    schedule = torch.optim.lr_scheduler.SequentialLR(optimizer, [warm_up, decay], [WARM_UP])
+    rows = torch.tensor([states.rows[pair.text] for pair in pairs])
+    targets = np.array([teacher.rows[pair.english] for pair in pairs])
+    for step in range(steps):
+        if step % 8 == 0:  # batches of texts of similar length
+            drawn = draw.integers(0, len(pairs), 8 * BATCH)
+            batches = drawn[states.lengths[rows[drawn]].argsort()].reshape(8, BATCH)[draw.permutation(8)]
+        own = targets[batches[step % 8]]
+        near = teacher.near[own][np.arange(BATCH)[:, None], draw.integers(0, NEAR, (BATCH, NEGATIVES))]
+        random = draw.integers(0, len(teacher.bias), PIECES)
+        pieces = np.union1d(teacher.queries[own].indices, random)
+        target = dense_rows(teacher.queries[own], pieces)
+        documents = dense_rows(teacher.weighted[np.union1d(own, near)], pieces) / TEMPERATURE
+        t, mask = layer(*states(rows[batches[step % 8]]))
+        logits = Decode.apply(t, mask, teacher.decoder[pieces], teacher.bias[pieces])
+        weights = torch.log1p(torch.relu(logits))
+        error = torch.where((logits <= 0) & (target > 0), DEAD * logits, weights) - target
+        scores, expected = ((each @ documents.T).log_softmax(1) for each in (weights, target))
+        divergence = nn.functional.kl_div(scores, expected, log_target=True, reduction="batchmean")
+        loss = error.square().sum() / BATCH + divergence
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(layer.parameters(), 10)
+        optimizer.step()
+        schedule.step()
+    return layer.eval()
+
+
+@torch.inference_mode()
+def connect(layer: Layer, states: States, teacher: Teacher, texts: Sequence[str]) -> csr_matrix:
+    """The queries of texts (texts, pieces), of their KEPT largest weights."""
+    found = []
+    for start in range(0, len(texts), BATCH):
+        t, mask = layer(*states(torch.tensor([states.rows[text] for text in texts[start : start + BATCH]])))
+        weights = torch.log1p(torch.relu(Decode.apply(t, mask, teacher.decoder, teacher.bias)))
+        least = weights.topk(KEPT, 1).values[:, -1:]
+        found.append(csr_matrix(torch.where(weights >= least, weights, 0).numpy()))
+    return csr_matrix(vstack(found))
+
+
+def ndcg(scores: np.ndarray, relevant: Sequence[int]) -> list[float]:
+    """nDCG@10 of queries with scores (queries, documents) and one relevant document each. Ties keep their order."""
+    places = np.array(relevant)
+    own = scores[np.arange(len(scores)), places][:, None]
+    ranks = (scores > own).sum(1) + ((scores == own) & (np.arange(scores.shape[1]) < places[:, None])).sum(1)
+    return np.where((ranks < 10) & (own[:, 0] > 0), 1 / np.log2(ranks + 2), 0).tolist()
+
+
+def minmax(scores: np.ndarray) -> np.ndarray:
+    low, high = scores.min(1, keepdims=True), scores.max(1, keepdims=True)
+    return (scores - low) / np.maximum(high - low, 1e-9)
 
 
 class Names:
@@ -161,7 +251,9 @@ class Names:
     name in a language with few names."""
 
     def __init__(self, folder: Path):
-        self.titles = {record.id: record.title for record in Hpo().records()}
+        records = [*Hpo().records()]
+        self.titles = {record.id: record.title for record in records}
+        self.contents = [f"{record.title} {record.text}" for record in records]
         named: dict[str, dict[str, str]] = {}
         for file in sorted(folder.glob("*.tsv")):
             rows = (line.partition("\t") for line in file.read_text("utf-8").splitlines())
@@ -185,53 +277,62 @@ def _hash(id: str) -> int:
 
 def main() -> None:
     parser = harness.parser(__doc__, collection=False, repeats=None)
-    parser.add_argument("run", type=Path, help="run folder of hpo with --dense and the system joint-near")
     parser.add_argument("--names", type=Path, required=True, help="folder of LANGUAGE.tsv")
     parser.add_argument("--pairs", type=Path, help="TSV of language, text and English text")
-    parser.add_argument("--vectors", type=Path, required=True, help="file for e5-small's vectors")
+    parser.add_argument("--states", type=Path, required=True, help="file for e5-small's token states")
+    parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--seeds", type=int, default=3)
     args = parser.parse_args()
 
-    index, names = Index(args.run / "impacts" / "joint-splade-idf-near"), Names(args.names)
-    sources = {"titles": [Pair(title, title) for title in names.titles.values()], **names.sources}
+    names = Names(args.names)
+    titles = [*names.titles.values()]
+    sources = {"titles": [Pair(title, title) for title in titles], **names.sources}
     if args.pairs:
         lines = args.pairs.read_text("utf-8").splitlines()
         sources["pairs"] = [Pair(*line.split("\t")[1:]) for line in lines]
-    asked = [names.values() for names in names.measured.values()]
-    texts = [*(pair.text for pairs in sources.values() for pair in pairs), *chain.from_iterable(asked)]
-    vectors = Vectors(args.vectors, texts)
-    unlabelled = [[pair.text for pair in pairs] for pairs in names.sources.values()]
-    vectors.remove_languages([*names.titles.values()], unlabelled)
+    pairs = [*chain.from_iterable(sources.values())]
+    asked = {language: [*named.values()] for language, named in names.measured.items()}
+    states = States(args.states, [*(pair.text for pair in pairs), *chain.from_iterable(asked.values())])
+    states.standardize(titles, [[pair.text for pair in pairs] for pairs in names.sources.values()])
+    english = [pair.english for pair in pairs[len(titles) :]]
+    teacher = Teacher([*titles, *dict.fromkeys(english)], len(titles), names.contents)
 
-    targets = {name: index.queries([pair.english for pair in pairs]) for name, pairs in sources.items()}
-    used = np.unique(np.concatenate([queries.indices for queries in targets.values()]))
-    pieces, documents = int(np.searchsorted(used, index.pieces)), index.impacts[:, used]
-    relevant = {language: [index.ids.index(id) for id in named] for language, named in names.measured.items()}
-    english = {}
-    for language, named in names.measured.items():
-        queries = index.queries([names.titles[id] for id in named])[:, used]
-        english[language] = ndcg((queries * index.scale).rint(), documents, relevant[language]).mean()
-
-    trainings = [["titles"], *(["titles", name] for name in sources if name != "titles"), [*sources]]
+    relevant = {language: [[*names.titles].index(id) for id in named] for language, named in names.measured.items()}
+    vectors = states.vectors[[states.rows[title] for title in titles]].numpy()
+    best, dense, nearest = dict[str, float](), dict[str, np.ndarray](), dict[str, list[float]]()
     values: dict[tuple[int, str], list[dict[str, float]]] = {}
-    for seed in range(args.seeds):
-        connector = Connector(vectors, vectors([*names.titles.values()]).mean(0), seed)
-        sums = {name: connector.sums(pairs, targets[name][:, used]) for name, pairs in sources.items()}
-        for number, training in enumerate(trainings):
-            weights = connector.solve([sums[name] for name in training])
-            for language, named in names.measured.items():
-                queries = csr_matrix(connector.queries(weights, [*named.values()], pieces))
-                found = ndcg((queries * index.scale).rint(), documents, relevant[language]).tolist()
-                values.setdefault((number, language), []).append(dict(zip(named, found, strict=True)))
-    rows: list[list[Any]] = [["English names", "", *(f"{mean:.4f}" for mean in english.values())]]
+    for language, texts in asked.items():
+        exact = teacher.queries[relevant[language]] @ teacher.documents.T
+        best[language] = float(np.mean(ndcg(exact.toarray(), relevant[language])))
+        dense[language] = states.vectors[[states.rows[text] for text in texts]].numpy() @ vectors.T
+        borrowed = teacher.queries[dense[language].argmax(1)] @ teacher.documents.T
+        nearest[language] = ndcg(borrowed.toarray(), relevant[language])
+    rows: list[list[Any]] = [["English names", "", *(f"{mean:.4f}" for mean in best.values())]]
+    rows.append(["e5-small, dense", "", *(_share(ndcg(dense[key], relevant[key]), best[key]) for key in best)])
+    rows.append(["query of the nearest title", "", *(_share(nearest[key], best[key]) for key in best)])
+    trainings = [["titles"], *(["titles", name] for name in sources if name != "titles"), [*sources]]
     for number, training in enumerate(trainings):
-        rows.append([" + ".join(training), f"{sum(len(sources[name]) for name in training):,}"])
-        for language, mean in english.items():
-            found, p = values[number, language], over_seeds(values[0, language], values[number, language]).p
-            share = harness.mean_by_seed(found) / mean
-            rows[-1].append(f"{harness.mean_by_seed(found):.4f} ({share:.2f}, {p_text(p)})")
-    header = ["trained on", "pairs", *(f"{language}: {len(named)}" for language, named in names.measured.items())]
-    harness.show("nDCG@10 (share of English; p of the difference to titles)", header, rows)
+        examples = [*chain.from_iterable(sources[name] for name in training)]
+        fused = dict[str, list[float]]()
+        for seed in range(args.seeds):
+            layer = train(states, teacher, examples, args.steps, seed)
+            for language, texts in asked.items():
+                scores = (connect(layer, states, teacher, texts) @ teacher.documents.T).toarray()
+                found = dict(zip(texts, ndcg(scores, relevant[language]), strict=True))
+                values.setdefault((number, language), []).append(found)
+                both = sum(minmax(each) for each in (scores, dense[language]))
+                fused.setdefault(language, []).extend(ndcg(both, relevant[language]))
+        row = [" + ".join(training), f"{len(examples):,}"]
+        for language, mean in best.items():
+            p = over_seeds(values[0, language], values[number, language]).p
+            row.append(f"{_share(harness.mean_by_seed(values[number, language]), mean)}, {p_text(p)}")
+        rows += [row, ["the same + dense", "", *(_share(fused[language], best[language]) for language in best)]]
+    header = ["trained on", "pairs", *(f"{language}: {len(texts)}" for language, texts in asked.items())]
+    harness.show("nDCG@10 over titles (share of English; p of the difference to titles)", header, rows)
+
+
+def _share(values: Any, whole: float) -> str:
+    return f"{np.mean(values):.4f} ({np.mean(values) / whole:.2f})"
 
 
 if __name__ == "__main__":
