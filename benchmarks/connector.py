@@ -161,7 +161,9 @@ class Names:
     name in a language with few names."""
 
     def __init__(self, folder: Path):
-        self.titles = {record.id: record.title for record in Hpo().records()}
+        records = [*Hpo().records()]
+        self.titles = {record.id: record.title for record in records}
+        self.contents = [f"{record.title} {record.text}" for record in records]
         named: dict[str, dict[str, str]] = {}
         for file in sorted(folder.glob("*.tsv")):
             rows = (line.partition("\t") for line in file.read_text("utf-8").splitlines())
@@ -172,10 +174,17 @@ class Names:
             language: {id: names[id] for id in sorted(names.keys() & held, key=_hash)[:QUERIES]}
             for language, names in named.items()
         }
-        self.sources = {
-            f"names {language}": [Pair(name, self.titles[id]) for id, name in names.items() if id not in held]
+        self.others = {
+            language: {id: name for id, name in names.items() if id not in held}
             for language, names in named.items()
             if language not in few
+        }
+
+    @property
+    def sources(self) -> dict[str, list[Pair]]:
+        return {
+            f"names {language}": [Pair(name, self.titles[id]) for id, name in names.items()]
+            for language, names in self.others.items()
         }
 
 
