@@ -15,6 +15,7 @@ from cai_pyserini.core.grams import grams, weighted_grams
 from cai_pyserini.engine.open import Run
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.retrieve import word_queries
+from cai_pyserini.plugin.index import ship_index
 from cai_pyserini.vectors.bm25 import stored_lengths
 from tests.conftest import corpus_of, stage_command
 from tests.indexes import stock
@@ -51,6 +52,8 @@ def test_compounds_are_found_marked_and_explained(run: Path) -> None:
     key, lock = found.describe(found.hits)
     assert [piece for piece, strength in key.snippet if strength] == ["Haustürschlüssel"]
     assert [piece for piece, strength in lock.snippet if strength] == []  # it only has _sch and schl
+    ((hit, *_),) = [[*found.describe(found.hits)] for found in engine.find(["Wer hat die Schlüssel?"], 1)]
+    assert [piece for piece, strength in hit.snippet if strength] == ["Haustürschlüssel"]  # and no stop word
     asked = engine.asked("Schlüssel")
     assert asked.reasons(key.explanation.scored, DOCUMENTS["key"])["part"].keys() == {"Schlüssel"}
 
@@ -94,6 +97,13 @@ def test_it_needs_neither_torch_nor_an_encoder(run: Path) -> None:
     output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
     assert output == "key\n"
     assert not [*(run / "vectors").glob("*")]
+
+
+def test_it_is_shipped_without_a_model(run: Path, tmp_path: Path) -> None:
+    """The faults: the archive is named after an encoder that the index has nothing of, or wants a copy of one."""
+    entry = ship_index(run / "indexes" / TITLE, tmp_path / "shipped", with_encoder=True)
+    assert entry.name == f"german.{TITLE}"
+    assert "No model encodes queries" in (tmp_path / "shipped" / entry.readme).read_text(encoding="utf-8")
 
 
 def test_the_code_that_encodes_is_not_part_of_it(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

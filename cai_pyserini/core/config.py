@@ -165,6 +165,11 @@ class EncoderConfig(Settings):
         """Whether vectors have a column per token, as SPLADE's; dense ones do not."""
         return self.kind == "splade"
 
+    @property
+    def only_words(self) -> bool:
+        """Whether an index keeps nothing of SPLADE, and so only BM25's words."""
+        return self.keep_terms == 0
+
     def needs_query_model(self, query: str | None = None) -> bool:
         """Whether a model encodes queries, in a representation or in the one of the settings."""
         return not self.is_sparse or (query or self.query) == "splade"

@@ -83,7 +83,7 @@ class Retriever:
             return "dense vectors (similar meaning)"
         expansion = ", also where only similar documents have them" if joint and joint.expanded else ""
         bm25 = f"BM25 (the words of the query{' and parts of them' if joint and joint.grams else ''}{expansion})"
-        if joint and config.keep_terms == 0:
+        if joint and config.only_words:
             return bm25
         splade = "SPLADE (words related to those of the documents" + (" and the query)" if self.needs_model else ")")
         return f"{splade} and {bm25} in one index" if joint else splade
@@ -144,6 +144,6 @@ class Retriever:
         if not self._queries.encoder.config.is_sparse:
             return []
         words = [WORD + stem for stem in self._analyze.all(word)] if (joint := self._joint) else []
-        words += [GRAM + gram for gram in grams(word)] if joint and joint.grams else []
+        words += [GRAM + gram for gram in grams(word)] if words and joint and joint.grams else []  # of no stop word
         with self._queries.encoder.lock:
             return self._queries.encoder.tokenizer.pieces(word) + words

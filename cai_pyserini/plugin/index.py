@@ -49,12 +49,13 @@ def ship_index(index: Path, output: Path, name: str | None = None, with_encoder:
     if with_encoder and not config:
         raise CaiError(f"{index} is a {title} that names no encoder: leave --with-encoder out")
     run_scores = scores.index_scores(index)
-    name = name or _default_name(index, run_scores, config is not None)
+    has_encoder = config is not None and not config.only_words
+    name = name or _default_name(index, run_scores, has_encoder)
     date = manifest.created[:10].replace("-", "")
     stem = f"{PREFIXES.get(kind, f'faiss-{kind}')}.{name}.{date}.{manifest.digest[:6]}"
     filename = f"{stem}{SUFFIX}"
     is_folder = config is not None and not config.checkpoint.startswith(PIP) and Path(config.checkpoint).is_dir()
-    has_checkpoint = config is not None and (with_encoder or is_folder)  # others do not have a local folder
+    has_checkpoint = has_encoder and (with_encoder or is_folder)  # others do not have a local folder
     if config and has_checkpoint:
         require_same_encoder(index, EncoderModel(config), config if config.joint else None)
 

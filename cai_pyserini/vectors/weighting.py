@@ -267,7 +267,7 @@ def _require_fitting(vectors: Vectors | None, encoder: EncoderModel, bm25: Bm25 
         encoder.require_identity(vectors.encoder, vectors.folder)
         if bm25:
             require_same_documents(vectors, bm25.counts)
-        elif encoder.config.keep_terms == 0:
+        elif encoder.config.only_words:
             raise CaiError("keep_terms: 0 leaves nothing of SPLADE: give words too, which make an index of BM25 alone")
 
 
