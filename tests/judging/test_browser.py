@@ -51,7 +51,9 @@ def opened(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
         page.keyboard.type(name)
         page.keyboard.press("Enter")
         expect(page.get_by_role("heading", level=2)).to_be_visible()
-        page.wait_for_load_state()  # with the script for keys
+        page.wait_for_load_state()  # with the script for keys, which go to what has the focus
+        if scripts:
+            page.wait_for_function("document.querySelector('main').contains(document.activeElement)")
         return page
 
     yield open_page
