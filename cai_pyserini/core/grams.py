@@ -14,10 +14,10 @@ import regex
 from cai_pyserini.core.text import without_accents
 
 EDGE = "_"
-JOINED = r"\p{Han}\p{Hiragana}\p{Katakana}ー々"
+CHARACTERS = r"\p{Han}\p{Hiragana}\p{Katakana}ー々"
 WORD = regex.compile(
-    rf"(?P<joined>[{JOINED}]{{1,64}})|(?P<hangul>\p{{Hangul}}{{1,64}})"
-    rf"|[\p{{L}}\p{{N}}\p{{M}}--[{JOINED}\p{{Hangul}}]]{{1,64}}",
+    rf"(?P<characters>[{CHARACTERS}]{{1,64}})|(?P<hangul>\p{{Hangul}}{{1,64}})"
+    rf"|[\p{{L}}\p{{N}}\p{{M}}--[{CHARACTERS}\p{{Hangul}}]]{{1,64}}",
     regex.V1,
 )
 
@@ -44,7 +44,7 @@ def _words(text: str) -> list[tuple[str, ...]]:
 @lru_cache(maxsize=1 << 16)
 def _grams(word: str, script: str | None) -> tuple[str, ...]:
     match script:
-        case "joined":
+        case "characters":
             return (*word, *_substrings(word, 2)) if len(word) > 1 else (word,)
         case "hangul":
             return _substrings(f"{EDGE}{word}{EDGE}", 2)

@@ -46,7 +46,7 @@ def word_strengths(contents: str, explanations: Iterable[Explanation], terms_of:
             found = {term: relative.get(term, 0.0) for term in terms_of(explanation.system, word)}
             parts = [found.pop(term) for term in [*found] if term.startswith(GRAM)]
             has = [value for value in parts if value > 0]
-            is_part = not JOINED.search(word) and (len(has) >= PART or 2 * len(has) > len(parts))
+            is_part = (len(has) >= PART or 2 * len(has) > len(parts)) and not JOINED.search(word)
             strengths[word] = max(strengths[word], *found.values(), min(is_part * sum(has), 1.0))
     return strengths
 

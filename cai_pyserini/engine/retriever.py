@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import GRAM, WORD, EncoderConfig, Joint
+from cai_pyserini.core.config import GRAM, WORD, EncoderConfig
 from cai_pyserini.core.grams import grams
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.engines import DEFAULTS, SearchOptions, open_searcher
@@ -78,7 +78,7 @@ class Retriever:
         """A phrase that says how it finds documents."""
         if self._queries.encoder is None:
             return "BM25 (the words of the query)"
-        config, joint = self._queries.encoder.config, self._joint
+        config, joint = self._queries.encoder.config, self.searcher.joint
         if not config.is_sparse:
             return "dense vectors (similar meaning)"
         expansion = ", also where only similar documents have them" if joint and joint.expanded else ""
@@ -87,11 +87,6 @@ class Retriever:
             return bm25
         splade = "SPLADE (words related to those of the documents" + (" and the query)" if self.needs_model else ")")
         return f"{splade} and {bm25} in one index" if joint else splade
-
-    @property
-    def _joint(self) -> Joint | None:
-        """How the words of BM25 are in an index of impacts; None if they are not."""
-        return self._queries.words.config.joint if self._queries.words else None
 
     @property
     def needs_model(self) -> bool:
@@ -143,7 +138,7 @@ class Retriever:
             return self._analyze.all(word)
         if not self._queries.encoder.config.is_sparse:
             return []
-        words = [WORD + stem for stem in self._analyze.all(word)] if (joint := self._joint) else []
+        words = [WORD + stem for stem in self._analyze.all(word)] if (joint := self.searcher.joint) else []
         words += [GRAM + gram for gram in grams(word)] if words and joint and joint.grams else []  # of no stop word
         with self._queries.encoder.lock:
             return self._queries.encoder.tokenizer.pieces(word) + words

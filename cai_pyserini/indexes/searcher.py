@@ -100,12 +100,12 @@ class Searcher:
         self.query_scale: int = self.manifest.stats.get("query_scale", 1)  # impact of a weight of 1 in queries
         self.document_scale: float = self.manifest.stats.get("document_scale", 1)  # and in documents
         # distinguishes the documents' words from other terms; None if the index has no words
-        self.word_prefix: str | None = WORD if self._joint else None
+        self.word_prefix: str | None = WORD if self.joint else None
 
     @property
     def language(self) -> Language:
         """The language of the analyzer that made the index's words; English if it has none."""
-        return self._joint.language if self._joint else self.manifest.recipe["settings"].get("language", ENGLISH)
+        return self.joint.language if self.joint else self.manifest.recipe["settings"].get("language", ENGLISH)
 
     @property
     def metadata(self) -> dict[str, Kind]:
@@ -113,7 +113,7 @@ class Searcher:
         return self.manifest.stats.get("metadata", {})
 
     @cached_property
-    def _joint(self) -> Joint | None:
+    def joint(self) -> Joint | None:
         """How the words of BM25 are in an index of impacts; None if they are not."""
         joint = self.manifest.stats.get("settings", {}).get("joint")
         return Joint.model_validate({"alpha": {}, **joint}) if joint else None  # alpha is of queries
@@ -162,7 +162,7 @@ class Searcher:
             return {}
         (terms,) = self.with_variants([query])
         assert isinstance(terms, Mapping)
-        word_scale = self._joint.scale if self._joint else 1.0
+        word_scale = self.joint.scale if self.joint else 1.0
         scale = self.query_scale * self.document_scale
         return {
             id: Scored.of(
